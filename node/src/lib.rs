@@ -1,1 +1,6 @@
-//! .
+//! The crawler and the program around it: crawl loop, robots, scope, links, records, sinks, configuration, command
+//! line. Knows nothing of how a log entry is stored or a vote is taken.
+
+pub mod cli;
+pub mod config;
+pub mod crawl;
