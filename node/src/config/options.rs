@@ -77,25 +77,25 @@ impl From<StaticName> for String {
 }
 
 macro_rules! options {
-    ($($(#[$attr:meta])* $name:ident: $type:ty,)*) => {
-        /// Options of a crawl as written: every one may be missing.
+    ($(#[$about:meta])* $group:ident { $($(#[$attr:meta])* $name:ident: $type:ty,)* }) => {
+        $(#[$about])*
         #[derive(Args, Clone, Debug, Default, Deserialize)]
-        #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-        pub struct CrawlOptions {
+        #[serde(rename_all = "kebab-case", default)]
+        pub struct $group {
             $($(#[$attr])* pub $name: $type,)*
         }
 
-        impl CrawlOptions {
-            /// These options, with gaps filled from `other`. Lists and switches that are set here replace those there.
-            pub fn or(self, other: Self) -> Self {
+        impl OrElseFrom for $group {
+            fn or_else_from(self, other: Self) -> Self {
                 Self { $($name: self.$name.or_else_from(other.$name),)* }
             }
         }
     };
 }
 
-/// How a missing value is recognised.
-trait OrElseFrom {
+/// How a missing value is recognised and filled in. Lists and switches that are set replace the other ones.
+pub trait OrElseFrom {
+    /// This value, or `other` where this one is missing.
     fn or_else_from(self, other: Self) -> Self;
 }
 
@@ -118,6 +118,60 @@ impl OrElseFrom for bool {
 }
 
 options! {
+    /// Options about reaching the network as written.
+    NetworkOptions {
+    /// Name sent as User-Agent; its first word, up to a `/`, is also looked for in robots.txt
+    #[arg(long, value_name = "TEXT", help_heading = "Politeness")]
+    user_agent: Option<String>,
+    /// Allow addresses of this range although it is private or special (repeatable), e.g. 127.0.0.0/8
+    #[arg(long, value_name = "CIDR", help_heading = "Network")]
+    allow_net: Vec<IpNet>,
+    /// Trust the certificates in this PEM file as well
+    #[arg(long, value_name = "PEM", help_heading = "Network")]
+    ca_file: Option<PathBuf>,
+    /// Fetch through this proxy (http, https, socks5 or socks5h URL)
+    #[arg(long, value_name = "URL", help_heading = "Network")]
+    proxy: Option<String>,
+    /// Answer this name, or `*.` pattern, with this address (repeatable)
+    #[arg(long, value_name = "NAME=ADDR", help_heading = "Network")]
+    resolve: Vec<StaticName>,
+    /// HTTP versions to speak [default: auto]
+    #[arg(long, value_name = "VERSION", help_heading = "Network")]
+    http: Option<HttpChoice>,
+    /// Send this header with every request (repeatable), e.g. "Accept-Language: de"
+    #[arg(long, value_name = "NAME: VALUE", help_heading = "Network")]
+    header: Vec<String>,
+
+    /// Longest time to resolve a name [default: 5000]
+    #[arg(long, value_name = "MS", help_heading = "Deadlines and caps")]
+    dns_timeout: Option<u64>,
+    /// Longest time to connect [default: 10000]
+    #[arg(long, value_name = "MS", help_heading = "Deadlines and caps")]
+    connect_timeout: Option<u64>,
+    /// Longest TLS handshake [default: 10000]
+    #[arg(long, value_name = "MS", help_heading = "Deadlines and caps")]
+    tls_timeout: Option<u64>,
+    /// Longest wait for the response's head [default: 20000]
+    #[arg(long, value_name = "MS", help_heading = "Deadlines and caps")]
+    first_byte_timeout: Option<u64>,
+    /// Longest pause within a body [default: 20000]
+    #[arg(long, value_name = "MS", help_heading = "Deadlines and caps")]
+    idle_timeout: Option<u64>,
+    /// Longest time for one request altogether [default: 120000]
+    #[arg(long, value_name = "MS", help_heading = "Deadlines and caps")]
+    total_timeout: Option<u64>,
+    /// Least bytes per second of a body, over 10 s [default: 64]
+    #[arg(long, value_name = "BYTES", help_heading = "Deadlines and caps")]
+    min_rate: Option<u64>,
+    /// Cut bodies off behind so many decoded bytes [default: 16777216]
+    #[arg(long, value_name = "BYTES", help_heading = "Deadlines and caps")]
+    max_body: Option<u64>,
+    }
+}
+
+options! {
+    /// Options of a crawl as written: every one may be missing.
+    CrawlOptions {
     /// Where to start: one or more http or https URLs. Without a scheme, https is assumed
     #[arg(value_name = "URL")]
     urls: Vec<String>,
@@ -148,9 +202,6 @@ options! {
     /// Requests at the same time over all hosts [default: 64]
     #[arg(long, value_name = "N", help_heading = "Politeness")]
     concurrency: Option<u32>,
-    /// Name sent as User-Agent; its first word, up to a `/`, is also looked for in robots.txt
-    #[arg(long, value_name = "TEXT", help_heading = "Politeness")]
-    user_agent: Option<String>,
     /// Do not fetch or obey robots.txt, meta robots and nofollow: for sites of your own
     #[arg(long, help_heading = "Politeness")]
     ignore_robots: bool,
@@ -202,49 +253,10 @@ options! {
     #[arg(long, value_name = "MS", help_heading = "Budgets")]
     retry_delay: Option<u64>,
 
-    /// Allow addresses of this range although it is private or special (repeatable), e.g. 127.0.0.0/8
-    #[arg(long, value_name = "CIDR", help_heading = "Network")]
-    allow_net: Vec<IpNet>,
-    /// Trust the certificates in this PEM file as well
-    #[arg(long, value_name = "PEM", help_heading = "Network")]
-    ca_file: Option<PathBuf>,
-    /// Fetch through this proxy (http, https, socks5 or socks5h URL)
-    #[arg(long, value_name = "URL", help_heading = "Network")]
-    proxy: Option<String>,
-    /// Answer this name, or `*.` pattern, with this address (repeatable)
-    #[arg(long, value_name = "NAME=ADDR", help_heading = "Network")]
-    resolve: Vec<StaticName>,
-    /// HTTP versions to speak [default: auto]
-    #[arg(long, value_name = "VERSION", help_heading = "Network")]
-    http: Option<HttpChoice>,
-    /// Send this header with every request (repeatable), e.g. "Accept-Language: de"
-    #[arg(long, value_name = "NAME: VALUE", help_heading = "Network")]
-    header: Vec<String>,
-
-    /// Longest time to resolve a name [default: 5000]
-    #[arg(long, value_name = "MS", help_heading = "Deadlines and caps")]
-    dns_timeout: Option<u64>,
-    /// Longest time to connect [default: 10000]
-    #[arg(long, value_name = "MS", help_heading = "Deadlines and caps")]
-    connect_timeout: Option<u64>,
-    /// Longest TLS handshake [default: 10000]
-    #[arg(long, value_name = "MS", help_heading = "Deadlines and caps")]
-    tls_timeout: Option<u64>,
-    /// Longest wait for the response's head [default: 20000]
-    #[arg(long, value_name = "MS", help_heading = "Deadlines and caps")]
-    first_byte_timeout: Option<u64>,
-    /// Longest pause within a body [default: 20000]
-    #[arg(long, value_name = "MS", help_heading = "Deadlines and caps")]
-    idle_timeout: Option<u64>,
-    /// Longest time for one request altogether [default: 120000]
-    #[arg(long, value_name = "MS", help_heading = "Deadlines and caps")]
-    total_timeout: Option<u64>,
-    /// Least bytes per second of a body, over 10 s [default: 64]
-    #[arg(long, value_name = "BYTES", help_heading = "Deadlines and caps")]
-    min_rate: Option<u64>,
-    /// Cut bodies off behind so many decoded bytes [default: 16777216]
-    #[arg(long, value_name = "BYTES", help_heading = "Deadlines and caps")]
-    max_body: Option<u64>,
+    /// How to reach the network.
+    #[command(flatten)]
+    #[serde(flatten)]
+    network: NetworkOptions,
 
     /// Print one JSON object with the results on standard output
     #[arg(long, help_heading = "Output")]
@@ -262,4 +274,5 @@ options! {
     #[arg(long, value_name = "FILE", help_heading = "Files")]
     #[serde(skip)]
     config: Option<PathBuf>,
+    }
 }

@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use super::options::{CrawlOptions, HttpChoice, ScopeKind};
+use super::options::{CrawlOptions, HttpChoice, NetworkOptions, OrElseFrom as _, ScopeKind};
 
 /// Sent as User-Agent unless told otherwise. Its first word is looked for in robots.txt.
 pub const USER_AGENT: &str = concat!("dolomedes/", env!("CARGO_PKG_VERSION"));
@@ -149,7 +149,7 @@ pub fn resolve(flags: CrawlOptions) -> anyhow::Result<CrawlConfig> {
     let options = match &flags.config {
         Some(path) => {
             let file = super::file::read(path)?;
-            flags.or(file)
+            flags.or_else_from(file)
         }
         None => flags,
     };
@@ -157,7 +157,7 @@ pub fn resolve(flags: CrawlOptions) -> anyhow::Result<CrawlConfig> {
     let out = absolute(options.out.as_deref().unwrap_or(Path::new("dolomedes-out")))?;
     let data_dir = absolute(options.data_dir.as_deref().unwrap_or(Path::new("dolomedes-data")))?;
     ensure!(out != data_dir, "--out and --data-dir must be different directories; both are `{}`", out.display());
-    let network = network(&options)?;
+    let network = network(&options.network)?;
     let concurrency = bounded("--concurrency", options.concurrency, 64, MAX_CONCURRENCY)?;
     let config = CrawlConfig {
         data_dir,
@@ -216,7 +216,8 @@ pub fn seed(text: &str) -> anyhow::Result<Url> {
     Ok(url)
 }
 
-fn network(options: &CrawlOptions) -> anyhow::Result<NetworkConfig> {
+/// Gives the network options their meaning.
+pub fn network(options: &NetworkOptions) -> anyhow::Result<NetworkConfig> {
     let user_agent = options.user_agent.clone().unwrap_or_else(|| USER_AGENT.to_owned());
     ensure!(
         !user_agent.is_empty() && user_agent.bytes().all(|byte| (0x20..0x7f).contains(&byte)),
@@ -303,7 +304,6 @@ impl JobSpec {
             ("--sort-query", self.sort_query != wanted.sort_query),
             ("--ignore-robots", self.ignore_robots != wanted.ignore_robots),
             ("--no-sitemaps", self.sitemaps != wanted.sitemaps),
-            ("--out", self.out != wanted.out),
             ("--warc", self.warc != wanted.warc),
         ];
         let changed: Vec<&str> =
@@ -324,6 +324,12 @@ mod tests {
 
     fn with_urls(urls: &[&str]) -> CrawlOptions {
         CrawlOptions { urls: urls.iter().map(|&url| url.to_owned()).collect(), ..Default::default() }
+    }
+
+    fn with_network(change: impl FnOnce(&mut NetworkOptions)) -> CrawlOptions {
+        let mut options = with_urls(&["a"]);
+        change(&mut options.network);
+        options
     }
 
     #[test]
@@ -350,11 +356,11 @@ mod tests {
             (with_urls(&["javascript:alert(1)"]), "is not a URL"),
             (CrawlOptions { concurrency: Some(0), ..with_urls(&["a"]) }, "--concurrency must be 1 to 4096"),
             (CrawlOptions { max_pages: Some(0), ..with_urls(&["a"]) }, "--max-pages must be at least 1"),
-            (CrawlOptions { header: vec!["x".into()], ..with_urls(&["a"]) }, "not of the form"),
-            (CrawlOptions { header: vec!["a b: x".into()], ..with_urls(&["a"]) }, "no header name"),
-            (CrawlOptions { proxy: Some("ftp://x".into()), ..with_urls(&["a"]) }, "the scheme must be"),
-            (CrawlOptions { ca_file: Some("/nonexistent".into()), ..with_urls(&["a"]) }, "--ca-file"),
-            (CrawlOptions { total_timeout: Some(0), ..with_urls(&["a"]) }, "--total-timeout"),
+            (with_network(|network| network.header = vec!["x".into()]), "not of the form"),
+            (with_network(|network| network.header = vec!["a b: x".into()]), "no header name"),
+            (with_network(|network| network.proxy = Some("ftp://x".into())), "the scheme must be"),
+            (with_network(|network| network.ca_file = Some("/nonexistent".into())), "--ca-file"),
+            (with_network(|network| network.total_timeout = Some(0)), "--total-timeout"),
             (
                 CrawlOptions { out: Some("x".into()), data_dir: Some("x".into()), ..with_urls(&["a"]) },
                 "different directories",
