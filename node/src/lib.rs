@@ -1,1 +1,3 @@
-//! .
+//! The crawl and the program.
+
+pub mod extract;
