@@ -1,1 +1,7 @@
 //! .
+
+pub mod politeness;
+pub mod robots;
+pub mod sitemap;
+pub mod trap;
+pub mod url;

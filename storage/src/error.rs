@@ -25,7 +25,9 @@ pub enum Error {
         path: PathBuf,
     },
     /// Stored bytes fail their checksum or make no sense. A node that finds this in its own state must stop.
-    #[error("damaged data in {place}: {detail}; restore it from a snapshot, or start over with an empty data directory")]
+    #[error(
+        "damaged data in {place}: {detail}; restore it from a snapshot, or start over with an empty data directory"
+    )]
     Corrupt {
         /// The file or the family and key.
         place: String,
@@ -33,7 +35,9 @@ pub enum Error {
         detail: String,
     },
     /// Written by a newer release.
-    #[error("{place} has format {found}, this program reads up to {known}; use the newer release that wrote it")]
+    #[error(
+        "{place} has format {found}, this program reads up to {known}; use the newer release that wrote it"
+    )]
     UnknownFormat {
         /// The file or the kind of value.
         place: String,
