@@ -2,7 +2,6 @@
 //! restart counting begins anew, which can only make it more lenient; the budgets stay exact.
 
 use std::collections::HashMap;
-use std::hash::Hash;
 
 use url::Url;
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
@@ -50,10 +49,10 @@ impl HostTraps {
     /// counting one again would make a trap of a site.
     pub fn on_fetch(&mut self, url: &Url, rules: &TrapRules) -> Option<Suspicion> {
         let shape = Shape::of(url)?;
-        if let Some(query) = url.query() {
-            if let Some(suspicion) = self.on_query(url, query, &shape, rules) {
-                return Some(suspicion);
-            }
+        if let Some(query) = url.query()
+            && let Some(suspicion) = self.on_query(url, query, &shape, rules)
+        {
+            return Some(suspicion);
         }
         let (kind, limit) = match url.query() {
             Some(_) => (TrapKind::QueryVariants, rules.max_query_variants),
@@ -63,7 +62,10 @@ impl HostTraps {
             return Some(Suspicion::new(kind, &shape.text));
         }
         let given_up = |contents: &&mut Contents| contents.repeats >= rules.max_same_content;
-        self.contents.get(shape.key).filter(given_up).map(|_| Suspicion::new(TrapKind::SameContent, &shape.text))
+        self.contents
+            .get(shape.key)
+            .filter(given_up)
+            .map(|_| Suspicion::new(TrapKind::SameContent, &shape.text))
     }
 
     /// Takes note of a page's content (any digest of it), to find shapes that yield nothing new.
@@ -84,7 +86,9 @@ impl HostTraps {
         let path = url.path();
         let mut parameters: Vec<&str> = query.split('&').filter(|parameter| !parameter.is_empty()).collect();
         let order = xxh3_64(query.as_bytes());
-        if parameters.len() >= 3 && self.shapes.count(hash_of(b"facets", [shape.path.as_str()])) > rules.max_facets {
+        if parameters.len() >= 3
+            && self.shapes.count(hash_of(b"facets", [shape.path.as_str()])) > rules.max_facets
+        {
             return Some(Suspicion::new(TrapKind::Facets, &format!("{}?…&…&…", shape.path)));
         }
         if let Some(name) = parameters.iter().find_map(|parameter| session_name(parameter)) {
@@ -164,9 +168,8 @@ fn collapse(path: &str) -> (String, bool) {
         let is_hex = hex >= MIN_HEX && hex > digits && rest[..hex].iter().any(u8::is_ascii_digit);
         let (run, mark) = if is_hex { (hex, 'f') } else { (digits, '0') };
         if run == 0 {
-            at += hex.max(1);
-            // A word of hex letters may still end in digits, which are looked at for themselves.
-            at -= rest[..hex].iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+            // On to the digits of a word of hex letters, which are looked at for themselves.
+            at += rest[..hex].iter().position(u8::is_ascii_digit).unwrap_or(hex.max(1));
             continue;
         }
         out.push_str(&path[plain..at]);
@@ -286,7 +289,11 @@ mod tests {
     #[test]
     fn endless_urls_come_to_an_end() {
         for (urls, kind, at_most) in [
-            ((0..500).map(|n| format!("http://a.test/next/{n}")).collect::<Vec<_>>(), TrapKind::PathVariants, 50),
+            (
+                (0..500).map(|n| format!("http://a.test/next/{n}")).collect::<Vec<_>>(),
+                TrapKind::PathVariants,
+                50,
+            ),
             ((0..500).map(|n| format!("http://a.test/cal?day={n}")).collect(), TrapKind::QueryVariants, 20),
             (
                 (0..500).map(|n| format!("http://a.test/s?f{n}=1&g{n}=2&h{n}=3")).collect(),
@@ -315,7 +322,8 @@ mod tests {
     #[test]
     fn named_pages_are_never_counted() {
         let (passed, suspicion) = crawl((0..5000).map(|n| {
-            let name: String = format!("{n:05}").bytes().map(|digit| char::from(digit - b'0' + b'k')).collect();
+            let name: String =
+                format!("{n:05}").bytes().map(|digit| char::from(digit - b'0' + b'k')).collect();
             format!("http://a.test/java.base/java/util/{name}.html")
         }));
         assert_eq!((passed, suspicion), (5000, None));
@@ -324,7 +332,8 @@ mod tests {
     #[test]
     fn a_heavy_shape_is_found_among_many_light_ones() {
         let urls = (0..2000).map(|n| {
-            let name: String = format!("{n:05}").bytes().map(|digit| char::from(digit - b'0' + b'k')).collect();
+            let name: String =
+                format!("{n:05}").bytes().map(|digit| char::from(digit - b'0' + b'k')).collect();
             if n % 2 == 0 { format!("http://a.test/{name}/1") } else { format!("http://a.test/trap/{n}") }
         });
         let (passed, suspicion) = crawl(urls);
@@ -356,7 +365,9 @@ mod tests {
     fn memory_is_bounded() {
         let (rules, mut traps) = (TrapRules::new(2026), HostTraps::new());
         for n in 0..5000_u64 {
-            let url = Url::parse(&format!("http://a.test/x{}?p{n}=1&q{n}=2&r=3", "y".repeat((n % 50) as usize))).unwrap();
+            let url =
+                Url::parse(&format!("http://a.test/x{}?p{n}=1&q{n}=2&r=3", "y".repeat((n % 50) as usize)))
+                    .unwrap();
             traps.on_fetch(&url, &rules);
             traps.on_content(&url, n);
         }

@@ -11,10 +11,10 @@ const MAX_GROUP: usize = 3;
 pub fn suspect(url: &Url, rules: &TrapRules) -> Option<Suspicion> {
     let path = url.path();
     // A path without a second slash can neither repeat, nor be deep, nor hold a date.
-    if memchr::memchr(b'/', path.get(1..).unwrap_or("").as_bytes()).is_some() {
-        if let Some(suspicion) = suspect_path(path, rules) {
-            return Some(suspicion);
-        }
+    if memchr::memchr(b'/', path.get(1..).unwrap_or("").as_bytes()).is_some()
+        && let Some(suspicion) = suspect_path(path, rules)
+    {
+        return Some(suspicion);
     }
     url.query().and_then(|query| suspect_query(query, rules))
 }
@@ -47,7 +47,8 @@ fn suspect_path(path: &str, rules: &TrapRules) -> Option<Suspicion> {
     if let Some(pair) = dated {
         return Some(Suspicion::new(TrapKind::Calendar, &format!("/{}/{}", pair[0], pair[1])));
     }
-    let written = segments.iter().find(|segment| leading_year(segment).is_some_and(|year| is_far(year, rules)));
+    let written =
+        segments.iter().find(|segment| leading_year(segment).is_some_and(|year| is_far(year, rules)));
     written.map(|segment| Suspicion::new(TrapKind::Calendar, &format!("/{segment}")))
 }
 
@@ -71,7 +72,10 @@ fn suspect_query(query: &str, rules: &TrapRules) -> Option<Suspicion> {
     let mut parameters: Vec<(&str, &str)> = Vec::with_capacity(8);
     for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
         if parameters.len() == rules.max_parameters {
-            return Some(Suspicion::new(TrapKind::Query, &format!("over {} parameters in ?{query}", parameters.len())));
+            return Some(Suspicion::new(
+                TrapKind::Query,
+                &format!("over {} parameters in ?{query}", parameters.len()),
+            ));
         }
         parameters.push(parameter.split_once('=').unwrap_or((parameter, "")));
     }
@@ -179,7 +183,8 @@ mod tests {
 
     #[test]
     fn the_record_says_what_and_where() {
-        let suspicion = suspect(&Url::parse("http://a.test/cal?y=7749").unwrap(), &TrapRules::new(2026)).unwrap();
+        let suspicion =
+            suspect(&Url::parse("http://a.test/cal?y=7749").unwrap(), &TrapRules::new(2026)).unwrap();
         assert_eq!(suspicion.to_string(), "trap suspected: calendar: ?y=7749");
         let url = Url::parse(&format!("http://a.test/?q={}", "ü".repeat(1500))).unwrap();
         assert!(suspect(&url, &TrapRules::new(2026)).unwrap().to_string().chars().count() < 160);

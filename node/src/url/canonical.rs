@@ -158,7 +158,8 @@ fn rewrite(tail: &str, rules: &CanonicalRules) -> Option<String> {
     if let Some(query) = query {
         let mut normal = String::with_capacity(query.len() + 16);
         push_normal_escapes(query, &mut normal);
-        let mut kept: Vec<&str> = normal.split('&').filter(|parameter| !is_dropped(parameter, rules)).collect();
+        let mut kept: Vec<&str> =
+            normal.split('&').filter(|parameter| !is_dropped(parameter, rules)).collect();
         if rules.sort_query {
             kept.sort_unstable();
         }
@@ -193,7 +194,9 @@ fn is_canonical(tail: &str, rules: &CanonicalRules) -> bool {
                     return false;
                 }
             }
-            b';' if !in_query && rules.strip_session_ids && is_session_parameter(&tail[at + 1..]) => return false,
+            b';' if !in_query && rules.strip_session_ids && is_session_parameter(&tail[at + 1..]) => {
+                return false;
+            }
             _ => {}
         }
     }
@@ -272,8 +275,23 @@ fn starts_with_ignoring_case(name: &[u8], prefix: &[u8]) -> bool {
 /// Click and campaign identifiers of advertisers, mailers and social networks.
 fn is_tracking(name: &[u8]) -> bool {
     const NAMES: [&[u8]; 17] = [
-        b"gclid", b"fbclid", b"dclid", b"gbraid", b"wbraid", b"msclkid", b"yclid", b"ttclid", b"twclid", b"li_fat_id",
-        b"igshid", b"mc_cid", b"mc_eid", b"_ga", b"_gl", b"gclsrc", b"srsltid",
+        b"gclid",
+        b"fbclid",
+        b"dclid",
+        b"gbraid",
+        b"wbraid",
+        b"msclkid",
+        b"yclid",
+        b"ttclid",
+        b"twclid",
+        b"li_fat_id",
+        b"igshid",
+        b"mc_cid",
+        b"mc_eid",
+        b"_ga",
+        b"_gl",
+        b"gclsrc",
+        b"srsltid",
     ];
     starts_with_ignoring_case(name, b"utm_") || NAMES.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
@@ -356,18 +374,24 @@ mod tests {
 
     #[test]
     fn rules_can_be_chosen() {
-        let keep = CanonicalRules { strip_session_ids: false, strip_tracking: false, ..CanonicalRules::default() };
+        let keep =
+            CanonicalRules { strip_session_ids: false, strip_tracking: false, ..CanonicalRules::default() };
         let text = "http://example.com/a;jsessionid=1?PHPSESSID=2&utm_source=3";
         assert_eq!(parse(text, &keep).unwrap().as_str(), text);
         let sorted = CanonicalRules { sort_query: true, ..CanonicalRules::default() };
-        assert_eq!(parse("http://a.test/?b=2&a=1&a=0", &sorted).unwrap().as_str(), "http://a.test/?a=0&a=1&b=2");
+        assert_eq!(
+            parse("http://a.test/?b=2&a=1&a=0", &sorted).unwrap().as_str(),
+            "http://a.test/?a=0&a=1&b=2"
+        );
     }
 
     #[test]
     fn refusals_name_their_cause() {
         let rules = CanonicalRules::default();
         let error = |text: &str| parse(text, &rules).unwrap_err();
-        assert!(matches!(error("mailto:me@example.com"), CanonicalError::Scheme { scheme, .. } if scheme == "mailto"));
+        assert!(
+            matches!(error("mailto:me@example.com"), CanonicalError::Scheme { scheme, .. } if scheme == "mailto")
+        );
         assert!(matches!(error("file:///etc/passwd"), CanonicalError::Scheme { .. }));
         assert!(matches!(error("http://[bad"), CanonicalError::Parse { .. }));
         assert!(matches!(error("/relative"), CanonicalError::Parse { .. }));
@@ -436,5 +460,59 @@ mod tests {
                 }
             }
         }
+    }
+}
+#[cfg(test)]
+#[test]
+fn zz_measure() {
+    use std::time::Instant;
+    let rules = CanonicalRules::default();
+    let urls: Vec<Url> = (0..1000)
+        .map(|n| {
+            Url::parse(&format!("http://127.0.10.4:8080/java.base/java/util/concurrent/locks/Class{n}.html"))
+                .unwrap()
+        })
+        .chain(
+            (0..1000).map(|n| {
+                Url::parse(&format!("https://www.example.com/a/b%20c/page?id={n}&x=1&y=abc")).unwrap()
+            }),
+        )
+        .collect();
+    let scope = super::Scope::new(super::ScopeKind::Host, &urls, &[], &[]).unwrap();
+    let traps = crate::trap::TrapRules::new(2026);
+    for round in 0..5 {
+        let batch = urls.clone();
+        let start = Instant::now();
+        let mut sum = 0u128;
+        for url in batch {
+            let url = canonicalize(url, &rules).unwrap();
+            sum ^= super::fingerprint(url.as_str(), 7);
+            assert!(scope.judge(&url).is_in());
+            std::mem::forget(url);
+        }
+        let a = start.elapsed();
+        let start = Instant::now();
+        for url in &urls {
+            assert!(crate::trap::suspect(url, &traps).is_none());
+        }
+        let b = start.elapsed();
+        let mut host = crate::trap::HostTraps::new();
+        let start = Instant::now();
+        for url in &urls {
+            host.on_fetch(url, &traps);
+        }
+        let c = start.elapsed();
+        let start = Instant::now();
+        for url in &urls {
+            std::hint::black_box(Url::parse(url.as_str()).unwrap());
+        }
+        let d = start.elapsed();
+        eprintln!(
+            "MEASURE {round} {sum:x} canon+fp+scope {:?} suspect {:?} on_fetch {:?} parse {:?}",
+            a / 2000,
+            b / 2000,
+            c / 2000,
+            d / 2000
+        );
     }
 }

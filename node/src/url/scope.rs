@@ -155,11 +155,18 @@ impl Scope {
     /// Prepares a scope around canonical `seeds`. Patterns are regular expressions (syntax of the `regex` crate) that
     /// are searched for anywhere in the canonical URL. With include patterns, one of them has to match; an exclude
     /// pattern that matches always wins.
-    pub fn new(kind: ScopeKind, seeds: &[Url], include: &[String], exclude: &[String]) -> Result<Self, ScopeError> {
+    pub fn new(
+        kind: ScopeKind,
+        seeds: &[Url],
+        include: &[String],
+        exclude: &[String],
+    ) -> Result<Self, ScopeError> {
         let places = match kind {
             ScopeKind::Any => Places::Any,
             ScopeKind::Host => Places::Hosts(seeds.iter().map(|seed| place_host(seed).to_owned()).collect()),
-            ScopeKind::Domain => Places::Domains(seeds.iter().map(|seed| place_domain(seed).to_owned()).collect()),
+            ScopeKind::Domain => {
+                Places::Domains(seeds.iter().map(|seed| place_domain(seed).to_owned()).collect())
+            }
             ScopeKind::Prefix => Places::Prefixes(prefixes(seeds)),
         };
         Ok(Self { places, include: compile("include", include)?, exclude: compile("exclude", exclude)? })
@@ -324,6 +331,8 @@ mod tests {
         for kind in [ScopeKind::Host, ScopeKind::Domain, ScopeKind::Prefix, ScopeKind::Any] {
             assert_eq!(kind.to_string().parse::<ScopeKind>().unwrap(), kind);
         }
-        assert!("hosts".parse::<ScopeKind>().unwrap_err().to_string().contains("host, domain, prefix or any"));
+        assert!(
+            "hosts".parse::<ScopeKind>().unwrap_err().to_string().contains("host, domain, prefix or any")
+        );
     }
 }
