@@ -1,3 +1,4 @@
+<<<<<<< HEAD
 //! The `dolomedes` binary: allocator, crash policy, exit code. Everything else is in the library.
 
 use std::process::ExitCode;
@@ -16,3 +17,6 @@ fn main() -> ExitCode {
     }));
     dolomedes::cli::main()
 }
+=======
+fn main() {}
+>>>>>>> web
