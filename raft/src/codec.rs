@@ -7,8 +7,8 @@ pub use dolomedes_storage::codec::DecodeError;
 use dolomedes_storage::codec::{Decoder, Encoder};
 
 use crate::command::{
-    Command, Completion, Consumer, Entry, LeaseRef, MessageId, MessageResult, MoreOf, NewMessage, Outcome, Pace,
-    QueueConfig, QueueState,
+    Command, Completion, Consumer, Entry, LeaseRef, MessageId, MessageResult, MoreOf, NewMessage, Outcome,
+    Pace, QueueConfig, QueueState,
 };
 
 /// The newest version of an entry's bytes, and so far the only one.
@@ -185,10 +185,9 @@ fn decode_command(from: &mut Source<'_>) -> Result<Command, DecodeError> {
             config: decode_config(&mut from.decoder)?,
             spec: from.option(Source::bytes)?,
         },
-        tag::SET_QUEUE_STATE => Command::SetQueueState {
-            queue: from.decoder.uint()?,
-            state: decode_state(&mut from.decoder)?,
-        },
+        tag::SET_QUEUE_STATE => {
+            Command::SetQueueState { queue: from.decoder.uint()?, state: decode_state(&mut from.decoder)? }
+        }
         tag::DROP_QUEUE => Command::DropQueue { queue: from.decoder.uint()? },
         tag::PUT => Command::Put { queue: from.decoder.uint()?, messages: from.list(decode_message)? },
         tag::CLAIM => Command::Claim {
@@ -196,9 +195,8 @@ fn decode_command(from: &mut Source<'_>) -> Result<Command, DecodeError> {
             consumer: decode_consumer(&mut from.decoder)?,
             keys: from.decoder.uint32()?,
             per_key: from.decoder.uint32()?,
-            more: from.list(|from| {
-                Ok(MoreOf { lease: decode_lease(from)?, messages: from.decoder.uint32()? })
-            })?,
+            more: from
+                .list(|from| Ok(MoreOf { lease: decode_lease(from)?, messages: from.decoder.uint32()? }))?,
             ttl_ms: from.decoder.uint()?,
         },
         tag::RENEW => Command::Renew {

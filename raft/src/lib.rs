@@ -3,4 +3,5 @@
 
 pub mod codec;
 pub mod command;
+pub mod group;
 pub mod machine;

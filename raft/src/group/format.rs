@@ -19,7 +19,11 @@ const COMMANDS: u8 = 1;
 const MEMBERS: u8 = 2;
 
 fn version(decoder: &mut Decoder<'_>, known: u8) -> Result<(), DecodeError> {
-    if decoder.u8()? == known { Ok(()) } else { Err(decoder.error("its format is not known to this program")) }
+    if decoder.u8()? == known {
+        Ok(())
+    } else {
+        Err(decoder.error("its format is not known to this program"))
+    }
 }
 
 fn put_log_id(encoder: &mut Encoder, id: &LogId) {
@@ -44,13 +48,15 @@ fn put_membership(encoder: &mut Encoder, membership: &Membership) {
 }
 
 fn take_membership(decoder: &mut Decoder<'_>) -> Result<Membership, DecodeError> {
-    let configs = decoder.list(|decoder| Ok(decoder.list(Decoder::uint)?.into_iter().collect::<BTreeSet<u64>>()))?;
+    let configs =
+        decoder.list(|decoder| Ok(decoder.list(Decoder::uint)?.into_iter().collect::<BTreeSet<u64>>()))?;
     let nodes: BTreeMap<u64, EmptyNode> =
         decoder.list(Decoder::uint)?.into_iter().map(|id| (id, EmptyNode::new())).collect();
     if configs.is_empty() && nodes.is_empty() {
         return Ok(Membership::default());
     }
-    Membership::new(configs, nodes).map_err(|_| decoder.error("a voter of the membership is not among its nodes"))
+    Membership::new(configs, nodes)
+        .map_err(|_| decoder.error("a voter of the membership is not among its nodes"))
 }
 
 /// A vote: term, candidate, and whether a quorum granted it.

@@ -5,28 +5,37 @@ use std::{collections::VecDeque, ops::ControlFlow};
 
 use dolomedes_storage::{
     Result,
-    codec::key::successor,
+    codec::key::{KeyBuilder, successor},
     engine::{Batch, Durability, Engine, Family, Reader},
 };
 
 use super::{format::Position, snapshot::read_position, state::position_key};
-use crate::machine;
 
 /// The families that hold rows of the machine.
 const FAMILIES: [Family; 2] = [Family::State, Family::Seen];
+
+/// What the key of every row of a generation starts with; the machine's tables say so too.
+fn prefix(group: u32, generation: u64) -> Vec<u8> {
+    KeyBuilder::new().u32(group).u64(generation).build()
+}
 
 /// Rows taken at once from a scan while copying: what one copy holds in memory.
 const PAGE_BYTES: usize = 1 << 20;
 
 /// Replaces the rows of `group` by those in `from`, and the position by the one found there. Returns the new position.
 /// Can be repeated with the same source any number of times.
-pub(super) fn install(engine: &dyn Engine, group: u32, present: &Position, from: &dyn Reader) -> Result<Position> {
+pub(super) fn install(
+    engine: &dyn Engine,
+    group: u32,
+    present: &Position,
+    from: &dyn Reader,
+) -> Result<Position> {
     let source = read_position(from, group)?;
     let generation = present.generation + 1;
     for family in FAMILIES {
-        let target = machine::prefix(group, generation);
+        let target = prefix(group, generation);
         remove(engine, family, &target)?;
-        let mut rows = Rows::new(from, family, machine::prefix(group, source.generation), target);
+        let mut rows = Rows::new(from, family, prefix(group, source.generation), target);
         if rows.fill()? {
             engine.ingest(family, &mut rows)?;
         }
@@ -39,7 +48,7 @@ pub(super) fn install(engine: &dyn Engine, group: u32, present: &Position, from:
     batch.put(Family::Meta, position_key(group), position.encode());
     engine.write(batch, Durability::Synced)?;
     for family in FAMILIES {
-        remove(engine, family, &machine::prefix(group, present.generation))?;
+        remove(engine, family, &prefix(group, present.generation))?;
     }
     Ok(position)
 }
@@ -47,8 +56,8 @@ pub(super) fn install(engine: &dyn Engine, group: u32, present: &Position, from:
 /// Removes rows of all generations of `group` but `keep`: what an interrupted [`install`] left.
 pub(super) fn remove_leftovers(engine: &dyn Engine, group: u32, keep: u64) -> Result<()> {
     for family in FAMILIES {
-        let (first, valid) = (machine::prefix(group, 0), machine::prefix(group, keep));
-        let (after, end) = (machine::prefix(group, keep + 1), machine::prefix(group + 1, 0));
+        let (first, valid) = (prefix(group, 0), prefix(group, keep));
+        let (after, end) = (prefix(group, keep + 1), end_of_group(group));
         remove_range(engine, family, first, valid)?;
         remove_range(engine, family, after, end)?;
     }
@@ -60,6 +69,11 @@ fn remove(engine: &dyn Engine, family: Family, prefix: &[u8]) -> Result<()> {
         Some(end) => remove_range(engine, family, prefix.to_vec(), end),
         None => Ok(()),
     }
+}
+
+/// The end of all generations of the group.
+fn end_of_group(group: u32) -> Vec<u8> {
+    prefix(group, u64::MAX)
 }
 
 /// A range without rows costs a look, not a tombstone.

@@ -111,7 +111,8 @@ impl RaftLogStorage<Types> for GroupLog {
     async fn get_log_state(&mut self) -> io::Result<LogState<Types>> {
         let last_purged_log_id = self.purged()?;
         let last = self.store.last().map_err(fatal)?;
-        let last = last.map(|(index, value)| format::decode_entry(index, value).map_err(damaged)).transpose()?;
+        let last =
+            last.map(|(index, value)| format::decode_entry(index, value).map_err(damaged)).transpose()?;
         let last_log_id = last.map(|entry| entry.log_id).or(last_purged_log_id);
         Ok(LogState { last_purged_log_id, last_log_id })
     }
@@ -143,4 +144,3 @@ impl RaftLogStorage<Types> for GroupLog {
         self.store.purge(upto.index, &format::encode_log_id(&upto)).map_err(fatal)
     }
 }
-

@@ -4,7 +4,8 @@
 //! Any error of the storage, and any panic in here, ends the group for good: [`Group::failed`] tells, and the process
 //! has to end. Nothing of it may be used afterwards, since what is on disk is known only after the next start.
 
-mod format;
+mod floor;
+pub mod format;
 mod generation;
 pub mod log;
 mod network;
@@ -25,6 +26,7 @@ use std::{
 
 use dolomedes_storage::{
     engine::{Engine, Reader},
+    floor::Floor,
     log::{LogOptions, LogStore, LogSync},
 };
 use openraft::{
@@ -35,6 +37,7 @@ use tokio::{runtime::Handle, sync::watch, task::JoinHandle};
 
 pub use self::queue::{MAX_COMMAND_BYTES, SubmitError};
 use self::{
+    floor::FloorMark,
     queue::Queue,
     snapshot::Snapshots,
     state::{GroupState, Shared},
@@ -80,6 +83,8 @@ pub struct GroupStart {
     pub sync: Arc<LogSync>,
     /// A directory for snapshots, on the same filesystem as the engine.
     pub snapshots: PathBuf,
+    /// What was recorded of the node's groups, apart from the engine; `None` for an engine without a disk.
+    pub floor: Option<Arc<Mutex<Floor>>>,
     /// The clock that stamps entries.
     pub clock: Clock,
     /// Bounds.
@@ -137,7 +142,8 @@ struct Inner {
     stopping: watch::Sender<bool>,
     failure: watch::Receiver<Option<String>>,
     proposer: Mutex<Option<JoinHandle<()>>>,
-    retention: JoinHandle<()>,
+    background: [JoinHandle<()>; 2],
+    mark: FloorMark,
     /// The runtime that consensus runs on; callers may be on another.
     runtime: Handle,
 }
@@ -149,10 +155,11 @@ impl Group {
     /// # Errors
     /// If the storage fails or is damaged, or if the log and the rows contradict each other.
     pub async fn open(start: GroupStart) -> Result<Self, GroupError> {
-        let GroupStart { group, node, engine, sync, snapshots, clock, options } = start;
+        let GroupStart { group, node, engine, sync, snapshots, floor, clock, options } = start;
         let refused = |detail: String| GroupError::Consensus { group, detail };
         let config = settings::settings(group).map_err(|error| refused(error.to_string()))?;
         let log = LogStore::open(&sync, group, LogOptions::default())?;
+        let mark = FloorMark::open(floor, log.clone(), group)?;
         let state = GroupState::open(engine, group, Snapshots::open(&snapshots, group)?)?;
         let shared = state.shared();
         let log_view = self::log::GroupLog::new(log.clone());
@@ -165,17 +172,33 @@ impl Group {
             Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => {}
             Err(error) => return Err(refused(error.to_string())),
         }
+        let (others, own) = {
+            let metrics = raft.metrics();
+            let metrics = metrics.borrow_watched();
+            let mut others = metrics.membership_config.voter_ids().filter(|voter| *voter != node);
+            (others.next(), metrics.membership_config.log_id().is_some())
+        };
+        if let Some(other) = others.filter(|_| own) {
+            let _ = raft.shutdown().await;
+            return Err(refused(format!("node {other} votes in it too, and this node runs alone")));
+        }
         // A lone voter need not wait for an election timeout: nobody else can lead.
         raft.trigger().elect(false).await.map_err(|error| refused(error.to_string()))?;
-        raft.wait(Some(ELECTION_PATIENCE))
-            .metrics(|metrics| metrics.state == ServerState::Leader || metrics.running_state.is_err(), "leading")
+        let elected = raft
+            .wait(Some(ELECTION_PATIENCE))
+            .metrics(
+                |metrics| metrics.state == ServerState::Leader || metrics.running_state.is_err(),
+                "leading",
+            )
             .await
             .map_err(|error| refused(error.to_string()))?;
+        elected.running_state.map_err(|error| refused(error.to_string()))?;
 
         let (stopping, stopped) = watch::channel(false);
         let (failed, failure) = watch::channel(None);
         tokio::spawn(watch_over(raft.clone(), stopped.clone(), failed));
         let retention = tokio::spawn(retention::keep_bounded(raft.clone(), log.clone(), options.clone()));
+        let raising = tokio::spawn(mark.clone().keep_raised());
         let (queue, proposer) = queue::queue(raft.clone(), clock, options.in_flight);
         let proposer = tokio::spawn(proposer.run(async move {
             let mut stopped = stopped;
@@ -189,7 +212,8 @@ impl Group {
             stopping,
             failure,
             proposer: Mutex::new(Some(proposer)),
-            retention,
+            background: [retention, raising],
+            mark,
             runtime: Handle::current(),
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -299,11 +323,15 @@ impl Group {
         if let Some(proposer) = proposer {
             let _ = proposer.await;
         }
-        self.inner.retention.abort();
+        self.inner.background.iter().for_each(JoinHandle::abort);
         let raft = self.inner.raft.clone();
         let _ = self.inner.runtime.spawn(async move { raft.shutdown().await }).await;
-        let engine = self.inner.shared.engine.clone();
-        match self.inner.runtime.spawn_blocking(move || engine.sync()).await {
+        let (engine, mark) = (self.inner.shared.engine.clone(), self.inner.mark.clone());
+        let last = self.inner.runtime.spawn_blocking(move || {
+            engine.sync()?;
+            mark.raise()
+        });
+        match last.await {
             Ok(synced) => synced,
             Err(_) => Err(dolomedes_storage::Error::Engine("the runtime has been shut down".into())),
         }
@@ -314,7 +342,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // Without a shutdown, what is on its way may or may not be applied, as after a crash.
         self.stopping.send_replace(true);
-        self.retention.abort();
+        self.background.iter().for_each(JoinHandle::abort);
         let raft = self.raft.clone();
         self.runtime.spawn(async move { raft.shutdown().await });
     }

@@ -28,7 +28,10 @@ pub struct NoPeer {
 
 impl NoPeer {
     fn unreachable(self) -> Unreachable<Types> {
-        Unreachable::from_string(format!("node {} cannot be reached: an embedded group has no peers", self.node))
+        Unreachable::from_string(format!(
+            "node {} cannot be reached: an embedded group has no peers",
+            self.node
+        ))
     }
 }
 

@@ -93,7 +93,10 @@ impl Queue {
     }
 
     /// Submits `command` at once, or not at all; the future that is returned gives the reply.
-    pub(super) fn try_submit(&self, command: Command) -> Result<impl Future<Output = Answer> + use<>, SubmitError> {
+    pub(super) fn try_submit(
+        &self,
+        command: Command,
+    ) -> Result<impl Future<Output = Answer> + use<>, SubmitError> {
         let bytes = weight(&command)?;
         let receiver = {
             let _turn = self.gate.try_lock().map_err(|_| SubmitError::Overloaded)?;
@@ -127,7 +130,10 @@ pub(super) struct Proposer {
 pub(super) fn queue(raft: Consensus, clock: Clock, in_flight: usize) -> (Queue, Proposer) {
     let (sender, receiver) = mpsc::channel(QUEUED_COMMANDS);
     let room = Arc::new(Semaphore::new(QUEUED_BYTES));
-    (Queue { gate: Mutex::new(()), room, sender }, Proposer { receiver, raft, clock, in_flight: in_flight.max(1) })
+    (
+        Queue { gate: Mutex::new(()), room, sender },
+        Proposer { receiver, raft, clock, in_flight: in_flight.max(1) },
+    )
 }
 
 /// An entry that is being gathered.
@@ -250,14 +256,21 @@ fn weight(command: &Command) -> Result<usize, SubmitError> {
                         Outcome::Retry { reason, .. } | Outcome::Dead { reason, .. } => 32 + reason.len(),
                     });
                     let note = completion.pace.as_ref().and_then(|pace| pace.note.as_ref());
-                    32 + completion.lease.key.len() + note.map_or(0, |note| note.len()) + results.sum::<usize>()
+                    32 + completion.lease.key.len()
+                        + note.map_or(0, |note| note.len())
+                        + results.sum::<usize>()
                 })
                 .sum(),
             Command::Redrive { key, reason, .. } => {
                 key.as_ref().map_or(0, |key| key.len()) + reason.as_ref().map_or(0, String::len)
             }
-            Command::SetCheckpoint { name, value, .. } => name.len() + value.as_ref().map_or(0, |value| value.len()),
-            Command::SetQueueState { .. } | Command::DropQueue { .. } | Command::Attach { .. } | Command::Tick => 0,
+            Command::SetCheckpoint { name, value, .. } => {
+                name.len() + value.as_ref().map_or(0, |value| value.len())
+            }
+            Command::SetQueueState { .. }
+            | Command::DropQueue { .. }
+            | Command::Attach { .. }
+            | Command::Tick => 0,
         };
     if bytes > MAX_COMMAND_BYTES { Err(SubmitError::TooLarge { bytes }) } else { Ok(bytes) }
 }

@@ -30,8 +30,8 @@ pub(super) async fn keep_bounded(raft: Consensus, log: LogStore, options: GroupO
             if raft.trigger().snapshot().await.is_err() {
                 return;
             }
-            let newer = raft.wait(Some(PATIENCE)).metrics(|metrics| metrics.snapshot > before, "a newer snapshot");
-            if newer.await.is_err() {
+            let wait = raft.wait(Some(PATIENCE));
+            if wait.metrics(|metrics| metrics.snapshot > before, "a newer snapshot").await.is_err() {
                 tracing::warn!(bytes = log.held_bytes(), "no snapshot could be made; the log keeps growing");
                 continue;
             }

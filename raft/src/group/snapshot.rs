@@ -41,7 +41,8 @@ pub struct SnapshotData {
 struct Guard {
     dir: PathBuf,
     superseded: AtomicBool,
-    alive: Arc<()>,
+    /// Counted by [`Snapshots::room`].
+    _alive: Arc<()>,
 }
 
 impl Drop for Guard {
@@ -95,7 +96,8 @@ impl Snapshots {
         let mut next = 0;
         for entry in fs::read_dir(root).map_err(|error| Error::io("list", root, error))? {
             let dir = entry.map_err(|error| Error::io("list", root, error))?.path();
-            let number = dir.file_name().and_then(|name| name.to_str()?.strip_prefix(&prefix)?.parse::<u64>().ok());
+            let number =
+                dir.file_name().and_then(|name| name.to_str()?.strip_prefix(&prefix)?.parse::<u64>().ok());
             let Some(number) = number else { continue };
             next = next.max(number + 1);
             match read_meta(&dir.join(META), group)? {
@@ -103,7 +105,7 @@ impl Snapshots {
                 None => leftovers.push(dir),
             }
         }
-        found.sort_by(|(a, _), (b, _)| a.applied.cmp(&b.applied));
+        found.sort_by_key(|(position, _)| position.applied);
         let newest = found.pop();
         leftovers.extend(found.into_iter().map(|(_, dir)| dir));
         for dir in leftovers {
@@ -168,7 +170,7 @@ impl Snapshots {
 }
 
 fn handle(dir: PathBuf, alive: &Arc<()>) -> SnapshotData {
-    SnapshotData { guard: Arc::new(Guard { dir, superseded: AtomicBool::new(false), alive: alive.clone() }) }
+    SnapshotData { guard: Arc::new(Guard { dir, superseded: AtomicBool::new(false), _alive: alive.clone() }) }
 }
 
 fn described(current: &Current) -> Snapshot {
@@ -192,7 +194,8 @@ fn read_meta(path: &Path, group: u32) -> Result<Option<Position>> {
         Err(error) => return Err(Error::io("read", path, error)),
     };
     let place = || path.display().to_string();
-    let (sum, body) = bytes.split_first_chunk::<4>().ok_or_else(|| Error::corrupt(place(), "it is too short"))?;
+    let (sum, body) =
+        bytes.split_first_chunk::<4>().ok_or_else(|| Error::corrupt(place(), "it is too short"))?;
     if u32::from_le_bytes(*sum) != checksum(group, body) {
         return Err(Error::corrupt(place(), "the checksum does not match"));
     }

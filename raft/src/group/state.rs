@@ -1,7 +1,10 @@
 //! openraft's view of a group's machine: applies committed entries chunk by chunk, each chunk one atomic batch of rows
 //! and applied position, and answers after that batch is written. What entries mean is [`crate::machine`]'s.
 
-use std::{io, mem, sync::Arc};
+use std::{
+    io, mem,
+    sync::{Arc, OnceLock},
+};
 
 use dolomedes_storage::{
     Error, Result,
@@ -31,6 +34,9 @@ const CHUNK_ENTRIES: usize = 64;
 /// … or with the one that reaches so many bytes of commands: the bound of what one batch has to hold in memory.
 const CHUNK_BYTES: usize = 1 << 20;
 
+/// Fingerprints that are put into the filter in one step.
+const FILTER_ROWS: usize = 4096;
+
 /// The first byte of the rows kept here in [`Family::Meta`]; the log's begin with another.
 const META_TAG: u8 = b'P';
 
@@ -44,6 +50,8 @@ pub(super) struct Shared {
     pub(super) engine: Arc<dyn Engine>,
     pub(super) group: u32,
     pub(super) snapshots: Snapshots,
+    /// What the background found to be damaged; the next entry is refused then.
+    damage: OnceLock<Error>,
 }
 
 /// The machine of one group over its rows.
@@ -54,7 +62,8 @@ pub struct GroupState {
 }
 
 impl GroupState {
-    /// Opens the machine of `group` where its rows stand, and removes what an interrupted installation left.
+    /// Opens the machine of `group` where its rows stand, and removes what an interrupted installation left. To be
+    /// called on a tokio runtime: the filter of known fingerprints is filled beside what follows.
     ///
     /// # Errors
     /// If rows cannot be read, or are damaged.
@@ -62,7 +71,9 @@ impl GroupState {
         let position = read_position(&*engine, group)?;
         generation::remove_leftovers(&*engine, group, position.generation)?;
         let machine = Machine::new(group, position.generation);
-        Ok(Self { shared: Arc::new(Shared { engine, group, snapshots }), machine, position })
+        let shared = Arc::new(Shared { engine, group, snapshots, damage: OnceLock::new() });
+        fill_filter(&shared, &machine)?;
+        Ok(Self { shared, machine, position })
     }
 
     pub(super) fn shared(&self) -> Arc<Shared> {
@@ -70,6 +81,9 @@ impl GroupState {
     }
 
     fn apply_chunk(&mut self, chunk: &mut Vec<(LogEntry, Option<ApplyResponder<Types>>)>) -> io::Result<()> {
+        if let Some(error) = self.shared.damage.get() {
+            return Err(fatal(error.clone()));
+        }
         let mut overlay = Overlay::new(&*self.shared.engine);
         let mut answers = Vec::with_capacity(chunk.len());
         for (entry, responder) in chunk.drain(..) {
@@ -78,7 +92,10 @@ impl GroupState {
                 && index != applied.index + 1
             {
                 let detail = format!("entry {index} was to be applied behind entry {}", applied.index);
-                return Err(damaged(Error::corrupt(format!("the log of group {}", self.shared.group), detail)));
+                return Err(damaged(Error::corrupt(
+                    format!("the log of group {}", self.shared.group),
+                    detail,
+                )));
             }
             let replies = match entry.payload {
                 EntryPayload::Blank => Vec::new(),
@@ -163,12 +180,35 @@ impl RaftStateMachine<Types> for GroupState {
         });
         self.position = installed.await.map_err(io::Error::other)?.map_err(fatal)?;
         self.machine = Machine::new(self.shared.group, self.position.generation);
-        Ok(())
+        fill_filter(&self.shared, &self.machine).map_err(fatal)
     }
 
     async fn get_current_snapshot(&mut self) -> io::Result<Option<Snapshot>> {
         Ok(self.shared.snapshots.current())
     }
+}
+
+/// Fills the machine's filter of known fingerprints: the first step here, which is all for a small set, the rest on a
+/// thread for blocking work, until it is complete or the group is gone.
+fn fill_filter(shared: &Arc<Shared>, machine: &Machine) -> Result<()> {
+    let filter = machine.seen_filter();
+    let Some(mut cursor) = filter.rebuild(&*shared.engine, &[], FILTER_ROWS)? else {
+        return Ok(());
+    };
+    let group = Arc::downgrade(shared);
+    tokio::task::spawn_blocking(move || {
+        while let Some(shared) = group.upgrade() {
+            match filter.rebuild(&*shared.engine, &cursor, FILTER_ROWS) {
+                Ok(Some(next)) => cursor = next,
+                Ok(None) => return,
+                Err(error) => {
+                    let _ = shared.damage.set(error);
+                    return;
+                }
+            }
+        }
+    });
+    Ok(())
 }
 
 /// Builds one snapshot, beside further applying: the checkpoint itself says what it holds.

@@ -97,7 +97,8 @@ impl SeenFilter {
 
     pub(super) fn may_contain(&self, queue: QueueId, fingerprint: u128) -> bool {
         let hash = hash(queue, fingerprint);
-        !self.is_complete() || self.parts.iter().map_while(OnceLock::get).any(|part| part.bits.contains_hash(hash))
+        !self.is_complete()
+            || self.parts.iter().map_while(OnceLock::get).any(|part| part.bits.contains_hash(hash))
     }
 
     pub(super) fn insert(&self, queue: QueueId, fingerprint: u128) {

@@ -1,0 +1,9 @@
+//! What the crate promises, through its public doors.
+
+mod group_crash;
+mod group_format;
+mod group_harness;
+mod group_node;
+mod group_queue;
+mod group_snapshot;
+mod group_suite;
