@@ -3,5 +3,6 @@
 
 pub mod codec;
 pub mod command;
+pub mod embedded;
 pub mod group;
 pub mod machine;

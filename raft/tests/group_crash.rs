@@ -91,7 +91,8 @@ async fn live(lives: Vec<Life>) {
 #[test]
 fn acknowledged_commands_survive_any_crash() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let mut runner = TestRunner::new(ProptestConfig { max_shrink_iters: 20, ..ProptestConfig::with_cases(12) });
+    let mut runner =
+        TestRunner::new(ProptestConfig { max_shrink_iters: 20, ..ProptestConfig::with_cases(12) });
     runner.run(&vec(life(), 1..5), |lives| Ok(runtime.block_on(live(lives)))).unwrap();
 }
 

@@ -64,7 +64,10 @@ proptest! {
 #[test]
 fn formats_are_frozen() {
     let entry = |payload| LogEntry { log_id: LogId::new(LeaderTerm::new(300), 5), payload };
-    let voters = Membership::new(vec![BTreeSet::from([1, 2])], BTreeMap::from([1, 2, 3].map(|id| (id, EmptyNode::new()))));
+    let voters = Membership::new(
+        vec![BTreeSet::from([1, 2])],
+        BTreeMap::from([1, 2, 3].map(|id| (id, EmptyNode::new()))),
+    );
     let voters = voters.unwrap();
     assert_eq!(format::encode_vote(&Vote::new_committed(300, 2)), [1, 0xac, 2, 2, 1]);
     assert_eq!(format::encode_log_id(&LogId::new(LeaderTerm::new(1), 2)), [1, 1, 2]);

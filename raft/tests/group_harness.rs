@@ -61,7 +61,10 @@ pub(crate) async fn counted(group: &Group, name: impl Into<String>) -> u64 {
 }
 
 /// Counts `name`, or says why not.
-pub(crate) async fn try_count(group: &Group, name: impl Into<String>) -> std::result::Result<u64, SubmitError> {
+pub(crate) async fn try_count(
+    group: &Group,
+    name: impl Into<String>,
+) -> std::result::Result<u64, SubmitError> {
     group.submit(count(name, 100)).await.map(version)
 }
 

@@ -34,7 +34,8 @@ async fn while_the_disk_is_slow_commands_gather_into_few_entries() {
     let others: Vec<_> = (0..300).map(|_| group.try_submit(count("n", 10)).unwrap()).collect();
     disk.hold(false);
     assert_eq!(version(first.await.unwrap()), 1);
-    let versions: Vec<u64> = join_all(others).await.into_iter().map(|reply| version(reply.unwrap())).collect();
+    let versions: Vec<u64> =
+        join_all(others).await.into_iter().map(|reply| version(reply.unwrap())).collect();
     assert_eq!(versions, (2..=301).collect::<Vec<_>>());
     let entries = group.metrics().last.unwrap() - before;
     assert!(entries <= 10, "301 commands took {entries} entries");
@@ -87,10 +88,7 @@ async fn a_shutdown_answers_what_was_taken_and_takes_no_more() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disk_that_fails_ends_the_group() {
-    for fault in [
-        Fault::Sync { after: 3, error: broken() },
-        Fault::Write { after: 5, error: broken() },
-    ] {
+    for fault in [Fault::Sync { after: 3, error: broken() }, Fault::Write { after: 5, error: broken() }] {
         let (dir, engine) = (TempDir::new().unwrap(), MemoryEngine::new());
         let group = open(Arc::new(engine.clone()), dir.path(), GroupOptions::default()).await;
         engine.inject(fault);

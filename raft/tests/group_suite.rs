@@ -2,18 +2,13 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, LazyLock,
         atomic::{AtomicBool, Ordering},
     },
     thread::JoinHandle,
 };
 
-use dolomedes_raft::group::{
-    log::GroupLog,
-    snapshot::Snapshots,
-    state::GroupState,
-    types::Types,
-};
+use dolomedes_raft::group::{log::GroupLog, snapshot::Snapshots, state::GroupState, types::Types};
 use dolomedes_storage::{
     engine::Engine,
     log::{LogOptions, LogStore, LogSync},
@@ -65,7 +60,8 @@ impl StoreBuilder<Types, GroupLog, GroupState, Guard> for Builder {
 
 /// Appends, truncates and purges the logs of the groups before and behind.
 fn write_beside(sync: &Arc<LogSync>, stop: Arc<AtomicBool>) -> JoinHandle<()> {
-    let logs = [GROUP - 1, GROUP + 1].map(|group| LogStore::open(sync, group, LogOptions::default()).unwrap());
+    let logs =
+        [GROUP - 1, GROUP + 1].map(|group| LogStore::open(sync, group, LogOptions::default()).unwrap());
     std::thread::spawn(move || {
         let mut next = 1;
         while !stop.load(Ordering::Relaxed) {
@@ -84,7 +80,8 @@ fn write_beside(sync: &Arc<LogSync>, stop: Arc<AtomicBool>) -> JoinHandle<()> {
 }
 
 fn memory(_dir: &TempDir) -> Arc<dyn Engine> {
-    Arc::new(MemoryEngine::new())
+    static FIRST: LazyLock<MemoryEngine> = LazyLock::new(MemoryEngine::new);
+    Arc::new(FIRST.neighbour())
 }
 
 fn rocks(dir: &TempDir) -> Arc<dyn Engine> {

@@ -1,5 +1,8 @@
 //! What the crate promises, through its public doors.
 
+// Helpers outside of test functions may unwrap as well.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 mod group_crash;
 mod group_format;
 mod group_harness;

@@ -92,6 +92,9 @@ fn bounds<'a>(from: &'a [u8], to: &'a [u8]) -> Option<(Bound<&'a [u8]>, Bound<&'
     (from < to).then_some((Bound::Included(from), Bound::Excluded(to)))
 }
 
+/// Checkpoints by the directory they would be in.
+type Checkpoints = Arc<Mutex<HashMap<PathBuf, Rows>>>;
+
 /// What is to go wrong.
 #[derive(Clone, Debug)]
 pub enum Fault {
@@ -124,13 +127,17 @@ struct Store {
     synced: Rows,
     /// The writes that lie between the two, in order; the last may be one that was reported as failed.
     unsynced: Vec<Batch>,
-    checkpoints: HashMap<PathBuf, Rows>,
+    checkpoints: Checkpoints,
     faults: Vec<Fault>,
     /// The error after which nothing is written any more.
     failed: Option<Error>,
 }
 
 impl Store {
+    fn checkpoints(&self) -> MutexGuard<'_, HashMap<PathBuf, Rows>> {
+        self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn image(&self, keep: usize) -> Self {
         let mut rows = self.synced.clone();
         for batch in self.unsynced.iter().take(keep) {
@@ -198,6 +205,12 @@ impl MemoryEngine {
     /// An empty store.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// An empty store of another process that can open this one's checkpoints, and the other way round.
+    pub fn neighbour(&self) -> Self {
+        let store = Store { checkpoints: self.lock().checkpoints.clone(), ..Store::default() };
+        Self { store: Arc::new(Mutex::new(store)) }
     }
 
     /// Crashes the process that uses the store and returns the store that the next one finds. `keep` is told how many
@@ -283,17 +296,17 @@ impl Engine for MemoryEngine {
     }
 
     fn checkpoint(&self, dir: &Path) -> Result<()> {
-        let mut store = self.usable()?;
-        if store.checkpoints.contains_key(dir) {
+        let store = self.usable()?;
+        let mut checkpoints = store.checkpoints();
+        if checkpoints.contains_key(dir) {
             return Err(Error::Engine(format!("the checkpoint `{}` exists already", dir.display())));
         }
-        let rows = store.written.clone();
-        store.checkpoints.insert(dir.to_owned(), rows);
+        checkpoints.insert(dir.to_owned(), store.written.clone());
         Ok(())
     }
 
     fn open_checkpoint(&self, dir: &Path) -> Result<Box<dyn Reader>> {
-        match self.lock().checkpoints.get(dir) {
+        match self.lock().checkpoints().get(dir) {
             Some(rows) => Ok(Box::new(rows.clone())),
             None => Err(Error::corrupt(format!("`{}`", dir.display()), "there is no checkpoint")),
         }

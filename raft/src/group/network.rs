@@ -18,11 +18,11 @@ use super::{
 
 /// Makes [`NoPeer`]s.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct NoPeers;
+pub(super) struct NoPeers;
 
 /// A node that cannot be reached.
 #[derive(Clone, Copy, Debug)]
-pub struct NoPeer {
+pub(super) struct NoPeer {
     node: u64,
 }
 
