@@ -63,7 +63,7 @@ fn write_beside(sync: &Arc<LogSync>, stop: Arc<AtomicBool>) -> JoinHandle<()> {
     let logs =
         [GROUP - 1, GROUP + 1].map(|group| LogStore::open(sync, group, LogOptions::default()).unwrap());
     std::thread::spawn(move || {
-        let mut next = 1;
+        let mut next = 1u64;
         while !stop.load(Ordering::Relaxed) {
             for log in &logs {
                 let entries = (next..next + 3).map(|index| (index, vec![9; 50].into()));
