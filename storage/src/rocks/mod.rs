@@ -11,8 +11,9 @@ use std::{
 };
 
 use rocksdb::{
-    Cache, ColumnFamily, DB, ErrorKind, IngestExternalFileOptions, ReadOptions, SnapshotWithThreadMode,
-    SstFileWriter, WriteBatch, WriteBufferManager, WriteOptions, checkpoint::Checkpoint,
+    Cache, ColumnFamily, DBWithThreadMode, ErrorKind, IngestExternalFileOptions, ReadOptions, SingleThreaded,
+    SnapshotWithThreadMode, SstFileWriter, WriteBatch, WriteBufferManager, WriteOptions,
+    checkpoint::Checkpoint,
 };
 
 use crate::{
@@ -22,6 +23,9 @@ use crate::{
 };
 
 pub use options::RocksOptions;
+
+/// The families are fixed when it is opened, so that looking one up takes no lock.
+type DB = DBWithThreadMode<SingleThreaded>;
 
 /// Files to be ingested are written in this folder of the database's directory; what a crash leaves there is removed.
 const INGEST_DIR: &str = "ingest";
