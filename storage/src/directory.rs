@@ -108,7 +108,10 @@ impl DataDir {
         self.identity
     }
 
-    /// Makes a new directory the given node's. Durable on return.
+    /// Makes a new directory the given node's. Durable on return. To be called after [`Floor::create`] and before the
+    /// engine is first opened: from then on a missing identity is damage.
+    ///
+    /// [`Floor::create`]: crate::floor::Floor::create
     pub fn set_identity(&mut self, identity: Identity) -> Result<()> {
         if let Some(own) = self.identity.filter(|own| *own != identity) {
             return Err(Error::Engine(format!(

@@ -127,12 +127,14 @@ impl Floor {
     }
 
     /// Records positions that the engine has synced. Durable on return. Before a log is truncated below its floor the
-    /// lower position has to be recorded.
+    /// lower position has to be recorded. After an I/O error the process has to end, as with an engine.
     pub fn record(&mut self, positions: impl IntoIterator<Item = (u32, Position)>) -> Result<()> {
-        self.body.groups.extend(positions);
-        if self.body.groups.len() > MAX_GROUPS {
+        let mut groups = self.body.groups.clone();
+        groups.extend(positions);
+        if groups.len() > MAX_GROUPS {
             return Err(Error::Engine(format!("the floor holds at most {MAX_GROUPS} groups")));
         }
+        self.body.groups = groups;
         self.write()
     }
 

@@ -16,6 +16,7 @@ use crate::{
 };
 
 type Table = BTreeMap<Vec<u8>, Vec<u8>>;
+type KeyRange<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 
 /// The rows of all families. Cloning shares them until one side changes.
 #[derive(Clone, Debug, Default)]
@@ -88,7 +89,7 @@ fn walk<'a>(rows: impl Iterator<Item = (&'a Vec<u8>, &'a Vec<u8>)>, visit: Visit
     }
 }
 
-fn bounds<'a>(from: &'a [u8], to: &'a [u8]) -> Option<(Bound<&'a [u8]>, Bound<&'a [u8]>)> {
+fn bounds<'a>(from: &'a [u8], to: &'a [u8]) -> Option<KeyRange<'a>> {
     (from < to).then_some((Bound::Included(from), Bound::Excluded(to)))
 }
 

@@ -69,7 +69,8 @@ impl Shared {
             // After a failure no further sync is tried: the kernel may have dropped the dirty pages and would say yes.
             let mut outcome = match failed {
                 Some(error) => Err(error),
-                None => self.engine.sync(),
+                None => catch_unwind(AssertUnwindSafe(|| self.engine.sync()))
+                    .unwrap_or_else(|_| Err(Error::Engine("the engine panicked in a sync".into()))),
             };
             if let Err(error) = &outcome {
                 self.fail(error);

@@ -27,7 +27,7 @@ impl Default for RocksOptions {
         Self {
             cache_bytes: 64 << 20,
             memtable_bytes: 64 << 20,
-            wal_bytes: 128 << 20,
+            wal_bytes: 64 << 20,
             open_files: 512,
             background_jobs: 2,
         }

@@ -149,18 +149,14 @@ fn a_missing_open_write_ahead_log_is_found_by_the_floor() {
     floor.record([(1, Position { term: 3, log_end: store.last_index().unwrap() + 1 })]).unwrap();
     drop((store, floor));
 
+    // RocksDB keeps no account of the log file in use: it opens the rest without a word.
+    for wal in files(&db, "log") {
+        fs::remove_file(wal).unwrap();
+    }
     let store = log(&db);
-    let floor = Floor::open(&path, 7).unwrap();
-    floor.check(1, Position { term: 3, log_end: store.last_index().unwrap() + 1 }).unwrap();
-    drop(store);
-
-    // RocksDB opens a database without its newest log file, and says nothing.
-    let copy = root.path().join("copy");
-    let fresh = open(&copy).unwrap();
-    drop(fresh);
-    let store = log(&copy);
-    let error = floor.check(1, Position { term: 0, log_end: store.last_index().map_or(0, |it| it + 1) });
-    assert!(is_damage(&error.unwrap_err()));
+    let found = Position { term: 0, log_end: store.last_index().map_or(0, |it| it + 1) };
+    let error = Floor::open(&path, 7).unwrap().check(1, found).unwrap_err();
+    assert!(is_damage(&error), "{error}");
 }
 
 #[test]

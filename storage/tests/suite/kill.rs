@@ -1,7 +1,7 @@
 //! A process that is killed while it writes loses nothing that it was told is synced.
 
 use std::{
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write},
     ops::ControlFlow,
     process::{Command, Stdio},
 };
@@ -33,7 +33,7 @@ fn child() {
         engine.write(batch, Durability::Buffered).unwrap();
         if number.is_multiple_of(7) {
             engine.sync().unwrap();
-            println!("synced {number}");
+            writeln!(std::io::stdout(), "synced {number}").unwrap();
         }
         number += 1;
     }

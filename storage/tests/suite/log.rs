@@ -204,14 +204,14 @@ fn completes_only_what_is_durable() {
 #[test]
 fn a_failure_is_final() {
     let injected = || Error::Engine("injected".into());
-    for fault in [Fault::Sync { after: 1, error: injected() }, Fault::Write { after: 1, error: injected() }] {
+    for fault in [Fault::Sync { after: 0, error: injected() }, Fault::Write { after: 0, error: injected() }] {
         let engine = MemoryEngine::new();
-        engine.inject(fault);
-        let sync = LogSync::start(Arc::new(engine)).unwrap();
+        let sync = LogSync::start(Arc::new(engine.clone())).unwrap();
         let log = LogStore::open(&sync, 1, LogOptions::default()).unwrap();
         let other = LogStore::open(&sync, 2, LogOptions::default()).unwrap();
         log.append(entries(0..1), unheard()).unwrap();
         sync.wait().unwrap();
+        engine.inject(fault);
         let (sender, receiver) = mpsc::channel();
         let done: Completion = Box::new(move |result| sender.send(result).unwrap());
         let _ = log.append(entries(1..2), done);

@@ -1,5 +1,7 @@
 //! Tests of the storage crate through its public doors. One binary, to be linked once.
 
+#![allow(clippy::unwrap_used, reason = "clippy.toml allows it in tests, but not in the helpers beside them")]
+
 mod codec;
 mod conformance;
 mod damage;
