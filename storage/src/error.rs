@@ -1,12 +1,13 @@
 //! What can go wrong with stored bytes, in the terms in which an operator can act on it.
 
-use std::{io, path::PathBuf};
+use std::{io, path::PathBuf, sync::Arc};
 
 /// Result with [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of the storage layer. Each says what failed, where, and what to do.
-#[derive(Debug, thiserror::Error)]
+/// An error of the storage layer. Each says what failed, where, and what to do. Cloned, because one failed sync fails
+/// every write that waited for it.
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// The operating system refused an operation on a file.
     #[error("cannot {action} `{}`: {source}", path.display())]
@@ -16,7 +17,7 @@ pub enum Error {
         /// The file or directory.
         path: PathBuf,
         /// The system's reason.
-        source: io::Error,
+        source: Arc<io::Error>,
     },
     /// The device is full. Nothing acknowledged is lost; the process must end and can start again once there is space.
     #[error("no space left on the device that holds `{}`; free some and start again, nothing acknowledged is lost", path.display())]
@@ -65,7 +66,7 @@ impl Error {
         let path = path.into();
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::Full { path },
-            _ => Error::Io { action, path, source },
+            _ => Error::Io { action, path, source: Arc::new(source) },
         }
     }
 

@@ -2,7 +2,14 @@
 //! Knows nothing of openraft, gRPC, URLs or wall clocks.
 
 pub mod codec;
+pub mod conformance;
+pub mod directory;
 pub mod engine;
 mod error;
+mod file;
+pub mod floor;
+pub mod log;
+pub mod memory;
+pub mod rocks;
 
 pub use error::{Error, Result};

@@ -1,0 +1,116 @@
+//! Crashes that lose any suffix of what was not synced: whatever was acknowledged is still there.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use dolomedes_raft::group::{Group, GroupOptions};
+use dolomedes_storage::{
+    engine::Engine,
+    log::{LogOptions, LogStore, LogSync},
+    memory::MemoryEngine,
+};
+use futures_util::future::join_all;
+use proptest::{collection::vec, prelude::*, test_runner::TestRunner};
+use tempfile::TempDir;
+
+use crate::group_harness::{GROUP, count, counted, open, version};
+
+/// Small, so that snapshots and purges happen while it crashes.
+fn options() -> GroupOptions {
+    GroupOptions { in_flight: 3, snapshot_log_bytes: 20_000, keep_log_bytes: 5_000 }
+}
+
+#[derive(Clone, Debug)]
+struct Life {
+    /// Counters that are counted, in this order.
+    counts: Vec<u8>,
+    /// How many of the counts are waited for; the rest may be anywhere.
+    awaited: prop::sample::Index,
+    /// How much of what is unsynced survives.
+    kept: prop::sample::Index,
+}
+
+fn life() -> impl Strategy<Value = Life> {
+    (vec(0u8..4, 1..80), any::<prop::sample::Index>(), any::<prop::sample::Index>())
+        .prop_map(|(counts, awaited, kept)| Life { counts, awaited, kept })
+}
+
+#[derive(Default)]
+struct Known {
+    acknowledged: BTreeMap<u8, u64>,
+    submitted: BTreeMap<u8, u64>,
+}
+
+impl Known {
+    /// Every counter lies between what was acknowledged and what was submitted; from here on it is known.
+    async fn check(&mut self, group: &Group) {
+        for (counter, submitted) in &mut self.submitted {
+            let found = counted(group, counter.to_string()).await;
+            let least = self.acknowledged.entry(*counter).or_default();
+            assert!((*least..=*submitted).contains(&found), "{counter}: {found}, but {least} to {submitted}");
+            (*least, *submitted) = (found, found);
+        }
+    }
+}
+
+/// The log has no hole, and begins behind what was purged.
+fn check_log(engine: &MemoryEngine) {
+    let engine: Arc<dyn Engine> = Arc::new(engine.clone());
+    let log = LogStore::open(&LogSync::start(engine).unwrap(), GROUP, LogOptions::default()).unwrap();
+    let indexes: Vec<u64> = log.read(0..u64::MAX).unwrap().into_iter().map(|(index, _)| index).collect();
+    let first = log.purged().map_or(0, |(upto, _)| upto + 1);
+    assert!(indexes.iter().copied().eq(first..first + indexes.len() as u64), "{indexes:?}");
+}
+
+async fn live(lives: Vec<Life>) {
+    let dir = TempDir::new().unwrap();
+    let mut engine = MemoryEngine::new();
+    let mut known = Known::default();
+    for life in lives {
+        let group = open(Arc::new(engine.clone()), dir.path(), options()).await;
+        known.check(&group).await;
+        let mut replies = Vec::new();
+        for counter in &life.counts {
+            *known.submitted.entry(*counter).or_default() += 1;
+            replies.push(group.try_submit(count(counter.to_string(), 300)).unwrap());
+        }
+        replies.truncate(life.awaited.index(replies.len() + 1));
+        for (counter, reply) in life.counts.iter().zip(join_all(replies).await) {
+            let version = version(reply.unwrap());
+            let known = known.acknowledged.entry(*counter).or_default();
+            assert!(version > *known);
+            *known = version;
+        }
+        engine = engine.crash(|unsynced| life.kept.index(unsynced + 1));
+        assert!(group.failed().await.contains("failed"));
+        check_log(&engine);
+    }
+    let group = open(Arc::new(engine), dir.path(), options()).await;
+    known.check(&group).await;
+}
+
+#[test]
+fn acknowledged_commands_survive_any_crash() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let mut runner =
+        TestRunner::new(ProptestConfig { max_shrink_iters: 20, ..ProptestConfig::with_cases(12) });
+    runner.run(&vec(life(), 1..5), |lives| Ok(runtime.block_on(live(lives)))).unwrap();
+}
+
+/// At one moment, each state that a crash can leave.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_crash_image_holds_what_was_acknowledged() {
+    let (dir, engine) = (TempDir::new().unwrap(), MemoryEngine::new());
+    let group = open(Arc::new(engine.clone()), dir.path(), GroupOptions::default()).await;
+    for expected in 1..=20 {
+        assert_eq!(version(group.submit(count("n", 100)).await.unwrap()), expected);
+    }
+    let on_their_way: Vec<_> = (0..10).map(|_| group.try_submit(count("n", 100)).unwrap()).collect();
+    let images: Vec<_> = engine.crash_images().collect();
+    drop(on_their_way);
+    for image in images {
+        check_log(&image);
+        let snapshots = TempDir::new().unwrap();
+        let group = open(Arc::new(image), snapshots.path(), GroupOptions::default()).await;
+        assert!((20..=30).contains(&counted(&group, "n").await));
+    }
+}
