@@ -1,4 +1,3 @@
-<<<<<<< HEAD
 //! The `dolomedes` binary: allocator, crash policy, exit code. Everything else is in the library.
 
 use std::process::ExitCode;
@@ -17,6 +16,3 @@ fn main() -> ExitCode {
     }));
     dolomedes::cli::main()
 }
-=======
-fn main() {}
->>>>>>> web
