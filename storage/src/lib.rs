@@ -4,5 +4,6 @@
 pub mod codec;
 pub mod engine;
 mod error;
+pub mod spool;
 
 pub use error::{Error, Result};
