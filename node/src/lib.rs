@@ -1,1 +1,3 @@
 //! .
+pub mod record;
+pub mod sink;

@@ -316,8 +316,8 @@ fn check_segment(path: &Path, first: u64, is_last: bool) -> Result<Checked> {
     let (mut at, mut next) = (HEADER, first);
     while at < bytes.len() {
         match segment::parse_record(&bytes[at..], header.salt, next) {
-            Ok(record) => {
-                at += record.size;
+            Ok(size) => {
+                at += size;
                 next += 1;
             }
             Err(_) if is_last && !segment::proves_damage(&bytes[at..], header.salt, next) => break,

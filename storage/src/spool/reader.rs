@@ -123,22 +123,26 @@ impl SpoolReader {
         self.shared.state().synced_upto
     }
 
-    /// Records from sequence number `from` on, in order, at least one if it is on stable storage. Ends where about
-    /// `max_bytes` are reached; at most one record goes beyond that. Reading on from where the last call ended is cheap.
+    /// Records `from` to `upto` as far as they are on stable storage, in order, at least one if there is one. Ends where
+    /// about `max_bytes` are reached; only the first may go beyond that. Reading on where the last call ended is cheap.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if a record is damaged or `from` was released already.
-    pub fn read(&mut self, from: u64, max_bytes: usize) -> Result<Vec<SpoolEntry>> {
+    pub fn read(&mut self, from: u64, upto: u64, max_bytes: usize) -> Result<Vec<SpoolEntry>> {
         let mut entries = Vec::new();
         let mut budget = max_bytes;
         loop {
             let next = entries.last().map_or(from, |entry: &SpoolEntry| entry.seq + 1);
-            if next > self.synced_upto() || (budget == 0 && !entries.is_empty()) {
+            let upto = upto.min(self.synced_upto());
+            if next > upto || (budget == 0 && !entries.is_empty()) {
                 return Ok(entries);
             }
             self.seek(next)?;
             let Some(cursor) = &mut self.cursor else { return Ok(entries) };
-            let used = cursor.read(from, budget, &mut entries)?;
+            let used = cursor.read((from, upto), budget, &mut entries)?;
+            if used == 0 && !entries.is_empty() {
+                return Ok(entries);
+            }
             budget = budget.saturating_sub(used);
         }
     }
@@ -175,10 +179,15 @@ impl SpoolReader {
 }
 
 impl Cursor {
-    /// Reads one stretch of records, keeping those from `from` on. Returns the bytes that were kept.
-    fn read(&mut self, from: u64, budget: usize, entries: &mut Vec<SpoolEntry>) -> Result<usize> {
+    /// Reads one stretch of records, keeping those from `from` on, not going beyond `upto`. Returns the bytes kept.
+    fn read(
+        &mut self,
+        (from, upto): (u64, u64),
+        budget: usize,
+        entries: &mut Vec<SpoolEntry>,
+    ) -> Result<usize> {
         /// The least stretch worth a system call.
-        const LEAST: u64 = 64 << 10;
+        const LEAST: u64 = 16 << 10;
         let left = self.span.bytes.saturating_sub(self.offset);
         let mut chunk = self.load(left.min(LEAST.max(budget as u64)) as usize)?;
         let first = segment::record_size(&chunk).map_err(|detail| self.damaged(detail))?;
@@ -191,7 +200,8 @@ impl Cursor {
         let chunk = Bytes::from(chunk);
         let (mut at, mut kept) = (0, 0);
         // The last record of the stretch may be cut off by the stretch's end; the next call begins with it.
-        while let Ok(size) = segment::record_size(&chunk[at..])
+        while self.next <= upto
+            && let Ok(size) = segment::record_size(&chunk[at..])
             && size <= chunk.len() - at
             && (entries.is_empty() || kept + size <= budget)
         {

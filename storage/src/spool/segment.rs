@@ -74,17 +74,9 @@ pub(super) fn push_record(out: &mut Vec<u8>, salt: u32, seq: u64, synced: u64, b
     out[start + 4..start + 8].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// A whole and undamaged record at the start of some bytes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Record {
-    /// What its header says was on stable storage when it was appended.
-    pub(super) synced: u64,
-    /// Bytes of header and body.
-    pub(super) size: usize,
-}
-
-/// Reads the record with number `seq` at the start of `bytes`; the error says what is wrong with it.
-pub(super) fn parse_record(bytes: &[u8], salt: u32, seq: u64) -> Result<Record, &'static str> {
+/// The length, header included, of the whole and undamaged record `seq` at the start of `bytes`; the error says what is
+/// wrong with it.
+pub(super) fn parse_record(bytes: &[u8], salt: u32, seq: u64) -> Result<usize, &'static str> {
     let size = record_size(bytes)?;
     if u64_at(bytes, 8) != seq {
         return Err("a record has the wrong sequence number");
@@ -93,7 +85,7 @@ pub(super) fn parse_record(bytes: &[u8], salt: u32, seq: u64) -> Result<Record, 
     if checksum(salt, record) != u32_at(record, 4) {
         return Err("the checksum of a record is wrong");
     }
-    Ok(Record { synced: u64_at(record, 16), size })
+    Ok(size)
 }
 
 /// How long the record at the start of `bytes` claims to be, header included.

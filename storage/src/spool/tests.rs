@@ -25,7 +25,7 @@ fn all(spool: &Spool) -> Vec<(u64, Vec<u8>)> {
     let mut found = Vec::new();
     let mut from = reader.first_seq();
     while from <= reader.synced_upto() {
-        for entry in reader.read(from, 100).unwrap() {
+        for entry in reader.read(from, u64::MAX, 100).unwrap() {
             from = entry.seq + 1;
             found.push((entry.seq, entry.body.to_vec()));
         }
@@ -61,15 +61,15 @@ fn a_reader_sees_only_what_is_synced() {
     let (mut spool, _) = Spool::open(dir.path(), SpoolOptions::default()).unwrap();
     let mut reader = spool.reader();
     spool.append_batch(["a", "b"]).unwrap();
-    assert!(reader.read(1, 1000).unwrap().is_empty());
+    assert!(reader.read(1, u64::MAX, 1000).unwrap().is_empty());
     spool.sync().unwrap();
     spool.append(b"c").unwrap();
-    assert_eq!(reader.read(1, 1000).unwrap().len(), 2);
-    assert_eq!(reader.read(2, 0).unwrap().len(), 1, "at least one");
-    assert!(reader.read(3, 1000).unwrap().is_empty());
+    assert_eq!(reader.read(1, u64::MAX, 1000).unwrap().len(), 2);
+    assert_eq!(reader.read(2, u64::MAX, 0).unwrap().len(), 1, "at least one");
+    assert!(reader.read(3, u64::MAX, 1000).unwrap().is_empty());
     spool.sync().unwrap();
-    assert_eq!(reader.read(3, 1000).unwrap()[0].body, "c");
-    assert_eq!(reader.read(1, 1000).unwrap().len(), 3, "going back works");
+    assert_eq!(reader.read(3, u64::MAX, 1000).unwrap()[0].body, "c");
+    assert_eq!(reader.read(1, u64::MAX, 1000).unwrap().len(), 3, "going back works");
 }
 
 #[test]
@@ -86,10 +86,10 @@ fn whole_segments_are_released_and_numbers_go_on() {
     let first = reader.first_seq();
     assert!(first > 1 && first <= last - 2);
     assert!(
-        matches!(reader.read(1, 10), Err(Error::Corrupt { .. })),
+        matches!(reader.read(1, u64::MAX, 10), Err(Error::Corrupt { .. })),
         "released records are not an empty answer"
     );
-    assert_eq!(reader.read(first, 10).unwrap()[0].seq, first);
+    assert_eq!(reader.read(first, u64::MAX, 10).unwrap()[0].seq, first);
     reader.release(u64::MAX).unwrap();
     assert_eq!(segments(dir.path()).len(), 1, "the last segment keeps the numbers");
     drop(spool);
