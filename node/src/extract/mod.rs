@@ -19,7 +19,7 @@ pub mod tokenizer;
 #[cfg(test)]
 mod tests;
 
-pub use charset::{CharsetSource, Decoded, decode};
+pub use charset::{CharsetHints, CharsetSource, Decoded, decode};
 pub use content_type::{ContentType, DocumentKind};
 pub use links::{Link, LinkKind, PageScan, Rel, ScanOptions, scan};
 pub use resolve::{ResolvedLink, ResolvedLinks, resolve, resolve_one};
