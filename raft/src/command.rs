@@ -367,7 +367,16 @@ pub enum Refusal {
         /// The epoch that it claims.
         epoch: u64,
     },
-    /// A value is out of its bounds.
+    /// A result's sequence number does not follow the one before. Results that are judged out of order would leave
+    /// receipts that lie; hand in again everything from `judged_upto + 1` on.
+    #[error("result {sequence} does not follow result {judged_upto}, the last one that was judged")]
+    SequenceGap {
+        /// The last result that was judged, or stands before this one in the command.
+        judged_upto: u64,
+        /// The one that does not follow.
+        sequence: u64,
+    },
+    /// A value is out of its bounds ([`crate::machine::limits`]).
     #[error("{0}")]
     Invalid(String),
 }

@@ -11,5 +11,6 @@ pub mod floor;
 pub mod log;
 pub mod memory;
 pub mod rocks;
+pub mod spool;
 
 pub use error::{Error, Result};

@@ -2,9 +2,23 @@
 //! [`Overlay`], takes time from entries, and the same log gives the same bytes on every node, however it is cut into
 //! chunks. Not here: the log, consensus, snapshots ([`crate`]'s glue).
 
+mod checkpoint;
+mod claim;
+mod complete;
+mod lease;
+pub mod limits;
 mod overlay;
+mod place;
+mod put;
+mod queue;
+pub mod read;
+mod records;
+mod redrive;
+mod rows;
 mod seen;
 mod tables;
+mod tick;
+mod work;
 
 use std::sync::Arc;
 
@@ -13,18 +27,21 @@ use dolomedes_storage::Result;
 pub use overlay::Overlay;
 pub use seen::SeenFilter;
 use tables::Tables;
+use work::Work;
 
-use crate::command::{Entry, Refusal, Reply};
+use crate::command::{Entry, Reply};
 
 /// The machine of one group. It holds derived state only: everything else is rows, so a new one may be made at any time.
 pub struct Machine {
+    tables: Tables,
     seen: Arc<SeenFilter>,
 }
 
 impl Machine {
     /// The machine of `group`, whose rows are those of `generation`: a number that rises with each installed snapshot.
     pub fn new(group: u32, generation: u64) -> Self {
-        Self { seen: Arc::new(SeenFilter::new(Tables::new(group, generation))) }
+        let tables = Tables::new(group, generation);
+        Self { tables, seen: Arc::new(SeenFilter::new(tables)) }
     }
 
     /// The filter of known fingerprints, to be filled in the background ([`SeenFilter::rebuild`]).
@@ -36,8 +53,7 @@ impl Machine {
     /// command. Errors are those of the storage, among them damaged rows; after one, the group must stop and `store` be
     /// thrown away. One `store` may serve many entries in a row.
     pub fn apply(&mut self, store: &mut Overlay<'_>, index: u64, entry: &Entry) -> Result<Vec<Reply>> {
-        let _ = (store, index);
-        let refused = |_| Reply::Refused(Refusal::Invalid("not carried out yet".to_owned()));
-        Ok(entry.commands.iter().map(refused).collect())
+        let mut work = Work::begin(store, self.tables, &self.seen, index, entry.stamp)?;
+        entry.commands.iter().map(|command| work.run(command)).collect()
     }
 }

@@ -1,143 +1,129 @@
-//! A view of the engine through writes that are not in it yet: `apply` reads its own chunk of entries. It holds rows as
-//! bytes, and beside them a few records in decoded form ([`super::records`]), which become rows once, at the end.
-//! It is not a transaction: nobody else writes State and Seen rows while it lives.
+//! What `apply` reads and writes over a chunk of entries: rows as bytes ([`Rows`]), and beside them the records that
+//! nearly every command touches, in decoded form; these become rows once, at the end.
 
 use std::{
-    collections::BTreeMap,
-    ops::{Bound, ControlFlow},
+    collections::{HashMap, hash_map::Entry},
+    hash::Hash,
 };
 
+use bytes::Bytes;
 use dolomedes_storage::{
     Result,
     engine::{Batch, Family, Reader},
 };
 
-/// One row: its key and its value.
-pub(super) type Row = (Vec<u8>, Vec<u8>);
+use super::{
+    records::{Clock, Key, Queue, Receipts, Record},
+    rows::Rows,
+};
+use crate::command::QueueId;
 
-/// Reads through its own writes to a [`Reader`]; at the end all writes are one [`Batch`].
+/// Reads through its own writes to a [`Reader`]; at the end all writes are one [`Batch`]. Nobody else may write the
+/// machine's rows while it lives. Its memory grows with what the applied entries touch: cut the log into chunks.
 pub struct Overlay<'a> {
-    reader: &'a dyn Reader,
-    /// Own writes by family; `None`: deleted.
-    own: [BTreeMap<Vec<u8>, Option<Vec<u8>>>; Family::ALL.len()],
-    /// Ranges in which the rows below are gone.
-    dropped: Vec<(Family, Vec<u8>, Vec<u8>)>,
+    pub(super) rows: Rows<'a>,
+    pub(super) clock: Cache<(), Clock>,
+    pub(super) queues: Cache<QueueId, Queue>,
+    pub(super) keys: Cache<(QueueId, Bytes), Key>,
+    pub(super) receipts: Cache<u64, Receipts>,
 }
 
 impl<'a> Overlay<'a> {
     /// A view of `reader` without any writes.
     pub fn new(reader: &'a dyn Reader) -> Self {
-        Self { reader, own: Default::default(), dropped: Vec::new() }
+        Self {
+            rows: Rows::new(reader),
+            clock: Cache::default(),
+            queues: Cache::default(),
+            keys: Cache::default(),
+            receipts: Cache::default(),
+        }
     }
 
     /// All writes, to be made in one step.
-    pub fn into_batch(self) -> Batch {
-        let mut batch = Batch::new();
-        for (family, from, to) in self.dropped {
-            batch.delete_range(family, from, to);
-        }
-        for (family, rows) in Family::ALL.into_iter().zip(self.own) {
-            for (key, value) in rows {
-                match value {
-                    Some(value) => batch.put(family, key, value),
-                    None => batch.delete(family, key),
-                }
-            }
-        }
-        batch
-    }
-
-    pub(super) fn put(&mut self, family: Family, key: Vec<u8>, value: Vec<u8>) {
-        self.own[place(family)].insert(key, Some(value));
-    }
-
-    pub(super) fn delete(&mut self, family: Family, key: Vec<u8>) {
-        self.own[place(family)].insert(key, None);
-    }
-
-    /// Removes all rows of `[from, to)`, in constant time below.
-    pub(super) fn delete_range(&mut self, family: Family, from: Vec<u8>, to: Vec<u8>) {
-        let own = &mut self.own[place(family)];
-        let gone: Vec<_> = own.range(from.clone()..to.clone()).map(|(key, _)| key.clone()).collect();
-        for key in gone {
-            own.remove(&key);
-        }
-        self.dropped.push((family, from, to));
-    }
-
-    pub(super) fn get(&self, family: Family, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        match self.own[place(family)].get(key) {
-            Some(value) => Ok(value.clone()),
-            None if self.is_dropped(family, key) => Ok(None),
-            None => self.reader.get(family, key),
-        }
-    }
-
-    /// The values of `keys` in their order, with one call below for those not written here.
-    pub(super) fn get_many(&self, family: Family, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>> {
-        let own = &self.own[place(family)];
-        let mut values = vec![None; keys.len()];
-        let mut below = Vec::with_capacity(keys.len());
-        let mut places = Vec::with_capacity(keys.len());
-        for (at, key) in keys.iter().enumerate() {
-            match own.get(key) {
-                Some(value) => values[at] = value.clone(),
-                None if self.is_dropped(family, key) => {}
-                None => {
-                    below.push(key.as_slice());
-                    places.push(at);
-                }
-            }
-        }
-        if !below.is_empty() {
-            for (at, value) in places.into_iter().zip(self.reader.get_many(family, &below)?) {
-                values[at] = value;
-            }
-        }
-        Ok(values)
-    }
-
-    /// The first rows of `[from, to)` in ascending order, at most `limit`.
-    pub(super) fn first(&self, family: Family, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<Row>> {
-        let mut rows = Vec::new();
-        if limit == 0 || from >= to {
-            return Ok(rows);
-        }
-        let bounds = (Bound::Included(from), Bound::Excluded(to));
-        let mut own = self.own[place(family)].range::<[u8], _>(bounds).peekable();
-        self.reader.scan(family, from, to, &mut |key, value| {
-            while rows.len() < limit
-                && let Some((k, v)) = own.next_if(|(k, _)| k.as_slice() < key)
-            {
-                rows.extend(v.as_ref().map(|v| (k.clone(), v.clone())));
-            }
-            if rows.len() < limit {
-                match own.next_if(|(k, _)| k.as_slice() == key) {
-                    Some((k, v)) => rows.extend(v.as_ref().map(|v| (k.clone(), v.clone()))),
-                    None if self.is_dropped(family, key) => {}
-                    None => rows.push((key.to_vec(), value.to_vec())),
-                }
-            }
-            if rows.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
-        while rows.len() < limit
-            && let Some((k, v)) = own.next()
-        {
-            rows.extend(v.as_ref().map(|v| (k.clone(), v.clone())));
-        }
-        Ok(rows)
-    }
-
-    fn is_dropped(&self, family: Family, key: &[u8]) -> bool {
-        self.dropped.iter().any(|(f, from, to)| *f == family && from.as_slice() <= key && key < to.as_slice())
+    pub fn into_batch(mut self) -> Batch {
+        self.clock.flush(&mut self.rows);
+        self.queues.flush(&mut self.rows);
+        self.keys.flush(&mut self.rows);
+        self.receipts.flush(&mut self.rows);
+        self.rows.into_batch()
     }
 }
 
-fn place(family: Family) -> usize {
-    match family {
-        Family::Log => 0,
-        Family::Meta => 1,
-        Family::State => 2,
-        Family::Seen => 3,
+/// Decoded records by what names them. Looked up only: its order never shows.
+pub(super) struct Cache<K, R> {
+    slots: HashMap<K, Slot<R>>,
+}
+
+struct Slot<R> {
+    row: Vec<u8>,
+    record: Option<R>,
+    changed: bool,
+}
+
+impl<K, R> Default for Cache<K, R> {
+    fn default() -> Self {
+        Self { slots: HashMap::new() }
+    }
+}
+
+impl<K: Hash + Eq, R: Record> Cache<K, R> {
+    fn slot(&mut self, rows: &Rows<'_>, name: K, row: impl FnOnce(&K) -> Vec<u8>) -> Result<&mut Slot<R>> {
+        Ok(match self.slots.entry(name) {
+            Entry::Occupied(slot) => slot.into_mut(),
+            Entry::Vacant(slot) => {
+                let row = row(slot.key());
+                let record = rows.get(Family::State, &row)?.map(|bytes| R::decode(&bytes)).transpose()?;
+                slot.insert(Slot { row, record, changed: false })
+            }
+        })
+    }
+
+    /// The record, for reading.
+    pub(super) fn look(
+        &mut self,
+        rows: &Rows<'_>,
+        name: K,
+        row: impl FnOnce(&K) -> Vec<u8>,
+    ) -> Result<Option<&R>> {
+        Ok(self.slot(rows, name, row)?.record.as_ref())
+    }
+
+    /// The record, for changing.
+    pub(super) fn get(
+        &mut self,
+        rows: &Rows<'_>,
+        name: K,
+        row: impl FnOnce(&K) -> Vec<u8>,
+    ) -> Result<Option<&mut R>> {
+        let slot = self.slot(rows, name, row)?;
+        slot.changed |= slot.record.is_some();
+        Ok(slot.record.as_mut())
+    }
+
+    /// The record, for changing; made by `new` where there is none.
+    pub(super) fn get_or(
+        &mut self,
+        rows: &Rows<'_>,
+        name: K,
+        row: impl FnOnce(&K) -> Vec<u8>,
+        new: impl FnOnce() -> R,
+    ) -> Result<&mut R> {
+        let slot = self.slot(rows, name, row)?;
+        slot.changed = true;
+        Ok(slot.record.get_or_insert_with(new))
+    }
+
+    /// Forgets records without writing them; their rows are removed by the caller.
+    pub(super) fn forget(&mut self, gone: impl Fn(&K) -> bool) {
+        self.slots.retain(|name, _| !gone(name));
+    }
+
+    fn flush(&mut self, rows: &mut Rows<'_>) {
+        for (_, slot) in self.slots.drain() {
+            if let (true, Some(record)) = (slot.changed, slot.record) {
+                rows.put(Family::State, slot.row, record.encode());
+            }
+        }
     }
 }

@@ -209,3 +209,8 @@ impl Tables {
         Ok(found)
     }
 }
+
+/// The message that a key of any table of messages ends with.
+pub(super) fn tail_id(key: &[u8]) -> Result<MessageId, DecodeError> {
+    read_id(&mut KeyReader::new(&key[key.len().saturating_sub(12)..]))
+}

@@ -1,0 +1,9 @@
+//! From what a user wrote to what it means: [`options`] (flags and file, the same names), [`file`] (TOML), and
+//! [`resolve`] (defaults, bounds, checks).
+
+pub mod file;
+pub mod options;
+pub mod resolve;
+
+pub use options::{CrawlOptions, HttpChoice, NetworkOptions, ScopeKind};
+pub use resolve::{CrawlConfig, JobSpec};

@@ -1,0 +1,127 @@
+//! A crawl of one job on one node: opens the node and the job, takes up what an earlier run left, drives it to its end.
+//! The walk of a URL through these files is in ARCHITECTURE.md.
+
+mod driver;
+mod finish;
+mod harvest;
+mod judge;
+mod known;
+mod note;
+mod open;
+mod request;
+mod rules;
+mod stats;
+mod summary;
+mod task;
+mod visit;
+mod watch;
+mod window;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Instant,
+};
+
+use anyhow::{Context as _, anyhow};
+use tokio_util::sync::CancellationToken;
+
+pub use self::{
+    stats::Stats,
+    summary::{End, Summary},
+    watch::Watch,
+    window::{AfterResult, ClaimPlan, HostId, Returned, Start, Window, WindowLimits, Work},
+};
+pub(crate) use self::{judge::{Meaning, meaning}, request::Requester};
+use self::{driver::Driver, finish::Finisher, visit::Visitor};
+use crate::{clock::Clock, config::CrawlConfig, politeness::PaceRules};
+
+/// Failed probes of a host, after the failures that opened its breaker, until it is given up.
+const PROBES: u32 = 3;
+/// Results that wait for the stages that finish them, per request at once.
+const RESULTS_PER_REQUEST: usize = 4;
+
+/// Crawls until the job ends or `stop` is cancelled. What it does can be watched in `watch`.
+///
+/// # Errors
+/// If the state or the output cannot be opened or written. Nothing acknowledged is lost then, and the same call goes on
+/// once the cause is gone.
+pub async fn run(config: CrawlConfig, watch: Arc<Watch>, stop: CancellationToken) -> anyhow::Result<Summary> {
+    let started = Instant::now();
+    let clock = Clock::start();
+    let open::Job { node, group, queue, consumer, spool, delivery, rules, already_finished } =
+        open::open(&config, clock).await?;
+    let failed = node.failed();
+    let delivery = Arc::new(delivery);
+    let run = async {
+        if already_finished {
+            return Ok(End::Finished);
+        }
+        let visitor = Visitor {
+            requester: Requester::new(&config.network, config.job.warc, config.run.retry_delay_ms, clock)?,
+            rules: rules.clone(),
+            watch: watch.clone(),
+            clock,
+            job: open::JOB.to_owned(),
+            max_attempts: config.run.max_attempts,
+            retry_delay_ms: config.run.retry_delay_ms,
+            traps: Mutex::new(HashMap::new()),
+        };
+        let finisher = Finisher { group: group.clone(), queue, consumer, rules, delivery: delivery.clone() };
+        let depth = RESULTS_PER_REQUEST * config.run.concurrency as usize;
+        let (finisher, settled) = finisher.start(spool, depth);
+        let window = Window::new(limits(&config));
+        let (group, watch) = (group.clone(), watch.clone());
+        let visitor = Arc::new(visitor);
+        Driver { window, visitor, group, queue, consumer, finisher, settled, watch, clock, stop }.run().await
+    };
+    let end = tokio::select! {
+        end = run => end,
+        reason = failed => Err(anyhow!(reason)),
+    };
+    let end = match end {
+        Ok(end) => end,
+        Err(error) => {
+            // Its own failure explains more than that the crawl could not go on without it.
+            return Err(match delivery.failure() {
+                Some(failure) => anyhow!(failure).context("records cannot be delivered"),
+                None => error,
+            });
+        }
+    };
+    let finished = end == End::Finished;
+    let closing = tokio::task::spawn_blocking(move || close_delivery(delivery, finished));
+    closing.await.context("delivering the last records failed")??;
+    let summary = open::summarize(&group, queue, &config, &watch, end, already_finished, started.elapsed())?;
+    drop(group);
+    node.close().await.context("cannot close the data directory")?;
+    Ok(summary)
+}
+
+fn close_delivery(delivery: Arc<crate::sink::DeliveryHandle>, finished: bool) -> anyhow::Result<()> {
+    let flushed = match Arc::try_unwrap(delivery) {
+        Ok(delivery) => delivery.close(finished),
+        // A stage is still letting go of it; everything that was judged is flushed all the same.
+        Err(shared) => shared.flush(),
+    };
+    flushed.map(drop).map_err(|failure| anyhow!(failure).context("the last records cannot be delivered"))
+}
+
+fn limits(config: &CrawlConfig) -> WindowLimits {
+    let run = &config.run;
+    let breaker_failures = run.max_attempts;
+    WindowLimits {
+        concurrency: run.concurrency as usize,
+        robots: !config.job.ignore_robots,
+        max_crawl_delay_ms: run.max_crawl_delay_ms,
+        pace: PaceRules {
+            delay_ms: run.delay_ms,
+            per_host: run.per_host,
+            breaker_failures,
+            breaker_min_ms: run.retry_delay_ms.saturating_mul(5).max(1),
+            ..PaceRules::default()
+        },
+        give_up_failures: breaker_failures + PROBES,
+        give_up_robots: run.max_attempts,
+    }
+}

@@ -1,0 +1,247 @@
+//! Opening a job: the node, the queue with its description, the spool and the sinks; and taking up what an earlier run left
+//! unfinished, so that no record is repeated or lost.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context as _, anyhow, bail, ensure};
+use bytes::Bytes;
+use dolomedes_raft::{
+    command::{Attached, Command, Consumer, Counters, QueueConfig, QueueId, QueueState, Reply},
+    embedded::{Embedded, EmbeddedOptions},
+    group::{Group, GroupOptions},
+    machine::read::{QueueInfo, State},
+};
+use dolomedes_storage::{
+    directory::DataDir,
+    rocks::RocksOptions,
+    spool::{Spool, SpoolOptions},
+};
+
+use super::{End, Stats, Summary, Watch, finish::Finisher, rules::Rules};
+use crate::{
+    clock::Clock,
+    config::{CrawlConfig, JobSpec},
+    record::Envelope,
+    sink::{Delivery, DeliveryHandle, DeliveryOptions, JsonLines, Marks, Sink, Warc, WarcOptions},
+};
+
+/// The name of the one job of an embedded crawl.
+pub(super) const JOB: &str = "crawl";
+/// The worker number of the one node.
+const WORKER: u64 = 1;
+/// URLs waiting at most: far above any crawl on one disk.
+const CAPACITY: u64 = 1 << 40;
+/// Leases that may be lost to crashes before a URL counts as what crashes the crawler.
+const MAX_LOST: u32 = 16;
+/// Bytes of the spool that are read at once when it is taken up.
+const TAKE_UP_BYTES: usize = 4 << 20;
+
+/// An opened job.
+pub(super) struct Job {
+    pub node: Embedded,
+    pub group: Group,
+    pub queue: QueueId,
+    pub consumer: Consumer,
+    pub spool: Spool,
+    pub delivery: DeliveryHandle,
+    pub rules: Arc<Rules>,
+    pub already_finished: bool,
+}
+
+/// Opens the job that `config` describes.
+pub(super) async fn open(config: &CrawlConfig, clock: Clock) -> anyhow::Result<Job> {
+    // Mistakes in patterns are reported before anything is touched.
+    Rules::new(config, 0, year(clock)).map_err(|error| crate::cli::Usage(error.into()))?;
+    if config.fresh {
+        DataDir::clear(&config.data_dir, |sinks| {
+            Marks::discard(sinks, &config.job.out)
+                .map_err(|error| dolomedes_storage::Error::Engine(error.to_string()))
+        })?;
+    }
+    let options = EmbeddedOptions {
+        clock: Arc::new(move || clock.now_ms()),
+        group: GroupOptions::default(),
+        engine: RocksOptions::default(),
+    };
+    let node = Embedded::open(&config.data_dir, options).await?;
+    let group = node.group();
+    let (queue, spec, before) = take_job(&group, config).await?;
+    let rules = Arc::new(Rules::new(config, spec.hash_seed, year(clock))?);
+
+    let marks = Marks::open(&node.dir().sinks())?;
+    let mut sinks: Vec<Box<dyn Sink>> = vec![Box::new(JsonLines::open(&config.job.out, &marks)?)];
+    if config.job.warc {
+        let warc = WarcOptions { rotate_bytes: config.run.warc_size, ..WarcOptions::default() };
+        sinks.push(Box::new(Warc::open(&config.job.out, &marks, warc)?));
+    }
+    let (spool, recovered) = Spool::open(&node.dir().spool(), SpoolOptions::default())?;
+    if recovered.cut_bytes > 0 {
+        tracing::info!(bytes = recovered.cut_bytes, "cut an unfinished write off the spool");
+    }
+    let delivery = Delivery::new(spool.reader(), sinks, &marks, DeliveryOptions::default())?;
+    let first = delivery.next_seq();
+    let delivery = DeliveryHandle::spawn(delivery)?;
+    let consumer = take_up(&group, &spool, first, &delivery).await?;
+
+    let finisher =
+        Finisher { group: group.clone(), queue, consumer, rules: rules.clone(), delivery: Arc::new(delivery) };
+    let mut seeds = Vec::new();
+    for seed in &config.job.seeds {
+        seeds.push(rules.seed(seed).map_err(|error| crate::cli::Usage(error.into()))?);
+    }
+    finisher.put(seeds).await?;
+    let delivery = Arc::into_inner(finisher.delivery).context("the delivery is in use")?;
+
+    let state = info(&group, queue)?.state;
+    let already_finished = before == Some(QueueState::Finished) && state == QueueState::Finished;
+    if state == QueueState::Finished && !already_finished {
+        tracing::debug!("nothing is left to do");
+    }
+    Ok(Job { node, group, queue, consumer, spool, delivery, rules, already_finished })
+}
+
+fn year(clock: Clock) -> u16 {
+    let date = crate::record::rfc3339_ms(clock.now_ms());
+    date.get(..4).and_then(|year| year.parse().ok()).unwrap_or(2_026)
+}
+
+/// Creates the job, or checks that the stored one can go on under `config` and gives it the new limits. Returns its queue,
+/// its description and, for an old one, the state that it was in.
+async fn take_job(
+    group: &Group,
+    config: &CrawlConfig,
+) -> anyhow::Result<(QueueId, JobSpec, Option<QueueState>)> {
+    let run = &config.run;
+    let rules = QueueConfig {
+        max_attempts: run.max_attempts,
+        max_lost: MAX_LOST,
+        capacity: CAPACITY,
+        key_delay_ms: run.delay_ms,
+        retention_ms: 0,
+        unit_budget: run.max_pages,
+        byte_budget: run.max_bytes,
+        key_unit_budget: run.max_pages_per_host,
+        key_byte_budget: run.max_bytes_per_host,
+        finishes: true,
+    };
+    let number = group.number();
+    let stored = group.view(|reader, generation| {
+        let state = State::new(reader, number, generation);
+        let Some(queue) = state.queue_by_name(JOB)? else { return Ok(None) };
+        Ok(state.spec(queue)?.zip(state.queue(queue)?).map(|(spec, info)| (queue, spec, info)))
+    })?;
+    let Some((queue, spec, info)) = stored else {
+        let spec = JobSpec { hash_seed: random_seed()?, ..config.job.clone() };
+        let create =
+            Command::CreateQueue { name: JOB.to_owned(), config: rules, spec: Bytes::from(serde_json::to_vec(&spec)?) };
+        let reply = group.submit(create).await.context("cannot create the job")?;
+        let Reply::Queue { queue, .. } = reply else { bail!("cannot create the job: {reply:?}") };
+        return Ok((queue, spec, None));
+    };
+    let mut spec: JobSpec = serde_json::from_slice(&spec)
+        .context("the data directory's job has a description that this release cannot read")?;
+    spec.check_resumable(&config.job)?;
+    let known: std::collections::HashSet<String> = spec.seeds.iter().cloned().collect();
+    spec.seeds.extend(config.job.seeds.iter().filter(|seed| !known.contains(*seed)).cloned());
+    let configure =
+        Command::ConfigureQueue { queue, config: rules, spec: Some(Bytes::from(serde_json::to_vec(&spec)?)) };
+    let reply = group.submit(configure).await.context("cannot go on with the job")?;
+    ensure!(reply == Reply::Done, "cannot go on with the job: {reply:?}");
+    Ok((queue, spec, Some(info.state)))
+}
+
+/// An unpredictable key for the hash of URLs.
+fn random_seed() -> anyhow::Result<u64> {
+    use std::io::Read as _;
+    let mut bytes = [0; 8];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut bytes))
+        .context("cannot draw a random number from /dev/urandom")?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// Hands in the completions that an earlier run had spooled and that were never judged, under their own fences; then
+/// begins a new incarnation, whose receipt says which records of the spool are real.
+async fn take_up(
+    group: &Group,
+    spool: &Spool,
+    first: u64,
+    delivery: &DeliveryHandle,
+) -> anyhow::Result<Consumer> {
+    let number = group.number();
+    let judged_upto = group
+        .view(|reader, generation| State::new(reader, number, generation).consumer(WORKER))?
+        .map_or(0, |consumer| consumer.judged_upto);
+    ensure!(
+        judged_upto <= spool.last_seq(),
+        "the data directory is damaged: records up to {judged_upto} were acknowledged, but the spool ends at {}; start \
+         over with --fresh",
+        spool.last_seq()
+    );
+    let mut reader = spool.reader();
+    let mut next = judged_upto + 1;
+    while next <= spool.last_seq() {
+        let entries = reader.read(next, spool.last_seq(), TAKE_UP_BYTES)?;
+        let Some(last) = entries.last() else { break };
+        next = last.seq + 1;
+        for entry in entries {
+            let envelope = Envelope::decode(&entry.body)?;
+            let command = Command::Complete {
+                queue: envelope.queue,
+                consumer: envelope.consumer,
+                completions: vec![envelope.completion(entry.seq)],
+                released_upto: 0,
+            };
+            // Refused as a whole where the queue is gone: the receipt does not cover the record then, and it is not real.
+            group.submit(command).await.context("cannot hand in what an earlier run had finished")?;
+        }
+    }
+    let reply = group.submit(Command::Attach { node: WORKER }).await.context("cannot attach to the job")?;
+    let Reply::Attached(Attached { consumer, judged_upto, refused, leases_ended }) = reply else {
+        bail!("cannot attach to the job: {reply:?}");
+    };
+    tracing::info!(epoch = consumer.epoch, leases_ended, "attached");
+    let refused: std::collections::HashSet<u64> = refused.into_iter().collect();
+    let verdicts = (first..=spool.last_seq()).map(|seq| (seq, seq <= judged_upto && !refused.contains(&seq)));
+    delivery.judge(verdicts).map_err(|failure| anyhow!(failure))?;
+    Ok(consumer)
+}
+
+fn info(group: &Group, queue: QueueId) -> anyhow::Result<QueueInfo> {
+    let number = group.number();
+    group
+        .view(|reader, generation| State::new(reader, number, generation).queue(queue))?
+        .context("the job has vanished from the state machine")
+}
+
+/// The numbers of the job at its end.
+pub(super) fn summarize(
+    group: &Group,
+    queue: QueueId,
+    config: &CrawlConfig,
+    watch: &Watch,
+    end: End,
+    already_finished: bool,
+    took: Duration,
+) -> anyhow::Result<Summary> {
+    let counters: Counters = info(group, queue)?.counters;
+    let stats = &watch.stats;
+    let pages_now = Stats::get(&stats.pages);
+    let seconds = took.as_secs_f64();
+    Ok(Summary {
+        end,
+        pages: counters.units,
+        ok: Stats::get(&stats.ok),
+        failed: counters.dead,
+        redirects: 0,
+        bytes: counters.bytes,
+        seconds,
+        pages_per_second: if seconds > 0.0 { pages_now as f64 / seconds } else { 0.0 },
+        urls: counters.accepted,
+        queued: counters.ready + counters.delayed + counters.leased,
+        dead: counters.dead,
+        errors: stats.errors(),
+        already_finished,
+        out: config.job.out.clone(),
+    })
+}

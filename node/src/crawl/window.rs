@@ -1,0 +1,651 @@
+//! The crawl's local window on the frontier: which leased host may start its next request now, when more work should be
+//! claimed, what has to be renewed or given back. A core: `now` is handed in (milliseconds of a monotonic clock),
+//! requests to make come out of `poll_start`. It knows hosts, leases and pace, not HTTP.
+//!
+//! Drain after each `handle_*`: [`Window::poll_return`], [`Window::poll_start`], then [`Window::claim_plan`] and
+//! [`Window::next_timeout`].
+
+use std::{
+    collections::{BTreeSet, HashMap, VecDeque},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use dolomedes_raft::command::{Grant, LeaseRef, MessageId, MoreOf, Pace};
+
+use url::Url;
+
+use super::{
+    note::HostNote,
+    task::{Task, TaskKind},
+};
+use crate::{
+    politeness::{BreakerState, FetchResult, HostPace, PaceRules},
+    robots::{RobotsVerdict, VerdictKind},
+};
+
+/// Leases last so long; renewed at half.
+pub const LEASE_TTL_MS: u64 = 60_000;
+/// No request is started under a lease with less than this left.
+const LEASE_MARGIN_MS: u64 = 5_000;
+/// A host that may not be used for longer than this is given back, so that its messages and its hold live in the
+/// frontier instead of here.
+const LONGEST_LOCAL_HOLD_MS: u64 = 20_000;
+/// Messages of one host held here at most.
+const MAX_HOST_QUEUE: u64 = 512;
+/// Hosts held at the same time, per slot of concurrency.
+const HOSTS_PER_SLOT: usize = 16;
+/// Hosts asked for in one claim at most.
+const MAX_CLAIM_KEYS: usize = 256;
+
+/// What bounds the window.
+#[derive(Clone, Debug)]
+pub struct WindowLimits {
+    /// Requests at once.
+    pub concurrency: usize,
+    /// Whether robots.txt is to be fetched and obeyed.
+    pub robots: bool,
+    /// Longest crawl delay that is obeyed, in milliseconds.
+    pub max_crawl_delay_ms: u64,
+    /// How hosts are paced.
+    pub pace: PaceRules,
+    /// After so many failures in a row a host is given up: its URLs are settled without requests while its breaker is
+    /// open.
+    pub give_up_failures: u32,
+    /// After so many failed attempts in a row to reach its robots.txt, likewise.
+    pub give_up_robots: u32,
+}
+
+/// A host in the window. Numbers are never reused, so that late events cannot hit another host.
+pub type HostId = u64;
+
+/// A leased message, read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// Its identity in the frontier.
+    pub id: MessageId,
+    /// Which delivery this is, from 1.
+    pub attempt: u32,
+    /// How many attempts have failed before.
+    pub failures: u32,
+    /// What to do.
+    pub task: Task,
+    /// The task's URL, parsed.
+    pub url: Url,
+}
+
+/// A request to make now.
+#[derive(Debug)]
+pub enum Start {
+    /// Fetch the host's robots.txt; answer with [`Window::handle_robots`].
+    Robots {
+        /// The host.
+        host: HostId,
+        /// Its key, scheme and authority.
+        key: Bytes,
+        /// What was known before.
+        previous: Option<Arc<RobotsVerdict>>,
+    },
+    /// Fetch a URL that robots.txt allows; answer with [`Window::handle_result`].
+    Fetch {
+        /// The host.
+        host: HostId,
+        /// Its lease.
+        lease: LeaseRef,
+        /// The URL.
+        work: Work,
+    },
+    /// Settle a URL without a request: robots.txt forbids it, or its host is dead. Answer with
+    /// [`Window::handle_result`].
+    Settle {
+        /// The host.
+        host: HostId,
+        /// Its lease.
+        lease: LeaseRef,
+        /// The URL.
+        work: Work,
+        /// Why, a short word.
+        reason: &'static str,
+    },
+}
+
+/// What to send along with a result of a host.
+#[derive(Debug, PartialEq, Eq)]
+pub struct AfterResult {
+    /// The host's pace for the frontier.
+    pub pace: Pace,
+    /// Whether this was the last of the lease here.
+    pub release: bool,
+}
+
+/// Messages to give back unused.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Returned {
+    /// Their lease.
+    pub lease: LeaseRef,
+    /// The messages.
+    pub messages: Vec<MessageId>,
+    /// How to hold the key.
+    pub pace: Pace,
+}
+
+/// What to claim.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ClaimPlan {
+    /// New hosts.
+    pub keys: u32,
+    /// Messages of each.
+    pub per_key: u32,
+    /// More messages of hosts here.
+    pub more: Vec<MoreOf>,
+}
+
+#[derive(Debug)]
+enum Robots {
+    Unknown,
+    Fetching,
+    Known(Arc<RobotsVerdict>),
+}
+
+#[derive(Debug)]
+struct Host {
+    lease: LeaseRef,
+    lease_until: u64,
+    pace: HostPace,
+    robots: Robots,
+    queue: VecDeque<Work>,
+    in_flight: u32,
+    ready_left: u64,
+    per_host: u32,
+    note_changed: bool,
+    /// Its place in `due`, if it is there.
+    due_at: Option<u64>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Window {
+    limits: WindowLimits,
+    hosts: HashMap<HostId, Host>,
+    by_key: HashMap<Bytes, HostId>,
+    /// Hosts with work and a free slot, by the time of their next request; the middle number rotates equals.
+    due: BTreeSet<(u64, u64, HostId)>,
+    turns: HashMap<HostId, u64>,
+    next_turn: u64,
+    next_id: HostId,
+    in_flight: usize,
+    /// Hosts whose messages are to be given back.
+    leaving: Vec<HostId>,
+    /// The frontier may have something that is not here yet.
+    claim_at: Option<u64>,
+    claiming: bool,
+    stopping: bool,
+}
+
+impl Window {
+    /// An empty window that wants to claim.
+    pub fn new(limits: WindowLimits) -> Self {
+        Self {
+            limits,
+            hosts: HashMap::new(),
+            by_key: HashMap::new(),
+            due: BTreeSet::new(),
+            turns: HashMap::new(),
+            next_turn: 0,
+            next_id: 1,
+            in_flight: 0,
+            leaving: Vec::new(),
+            claim_at: Some(0),
+            claiming: false,
+            stopping: false,
+        }
+    }
+
+    /// Requests running.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Hosts held.
+    pub fn hosts(&self) -> usize {
+        self.hosts.len()
+    }
+
+    /// Whether nothing is held and nothing runs.
+    pub fn is_empty(&self) -> bool {
+        self.hosts.is_empty() && self.in_flight == 0
+    }
+
+    /// Whether no message is held, waiting or in work. A robots.txt may still be on its way.
+    pub fn holds_nothing(&self) -> bool {
+        self.hosts.values().all(|host| {
+            let fetching = u32::from(matches!(host.robots, Robots::Fetching));
+            host.queue.is_empty() && host.in_flight <= fetching
+        })
+    }
+
+    /// Takes a grant in. `asked_at` is when the claim was sent: the lease is counted from then, to be safe.
+    pub fn handle_grant(&mut self, grant: Grant, asked_at: u64, now: u64) -> Vec<MessageId> {
+        let mut unreadable = Vec::new();
+        let until = asked_at + grant.ttl_ms;
+        let id = match self.by_key.get(&grant.lease.key) {
+            Some(&id) if self.hosts.get(&id).is_some_and(|host| host.lease.fence == grant.lease.fence) => id,
+            old => {
+                if let Some(&old) = old {
+                    self.forget(old);
+                }
+                self.admit(&grant, until, now)
+            }
+        };
+        let Some(host) = self.hosts.get_mut(&id) else { return unreadable };
+        host.lease_until = host.lease_until.max(until);
+        host.ready_left = grant.ready_left;
+        for message in grant.messages {
+            let task = Task::decode(&message.payload).ok();
+            match task.and_then(|task| Some((Url::parse(&task.url).ok()?, task))) {
+                Some((url, task)) => host.queue.push_back(Work {
+                    id: message.id,
+                    attempt: message.attempt,
+                    failures: message.failures,
+                    task,
+                    url,
+                }),
+                None => unreadable.push(message.id),
+            }
+        }
+        self.reschedule(id, now);
+        unreadable
+    }
+
+    fn admit(&mut self, grant: &Grant, until: u64, now: u64) -> HostId {
+        let id = self.next_id;
+        self.next_id += 1;
+        let note = grant.note.as_deref().map(HostNote::decode).unwrap_or_default();
+        let rules = || self.limits.pace.clone();
+        let mut pace = note
+            .pace
+            .and_then(|note| HostPace::restore(rules(), note, now).ok())
+            .unwrap_or_else(|| HostPace::new(rules()));
+        pace.hold(now, grant.hold_ms);
+        let robots = match note.robots.filter(|_| self.limits.robots) {
+            Some(verdict) => {
+                pace.set_crawl_delay(self.crawl_delay(&verdict));
+                Robots::Known(Arc::new(verdict))
+            }
+            None => Robots::Unknown,
+        };
+        let host = Host {
+            lease: grant.lease.clone(),
+            lease_until: until,
+            pace,
+            robots,
+            queue: VecDeque::new(),
+            in_flight: 0,
+            ready_left: grant.ready_left,
+            per_host: self.limits.pace.per_host,
+            note_changed: false,
+            due_at: None,
+        };
+        self.by_key.insert(grant.lease.key.clone(), id);
+        self.hosts.insert(id, host);
+        id
+    }
+
+    fn crawl_delay(&self, verdict: &RobotsVerdict) -> u64 {
+        let asked = verdict.crawl_delay().map_or(0, |delay| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
+        asked.min(self.limits.max_crawl_delay_ms)
+    }
+
+    fn forget(&mut self, id: HostId) {
+        if let Some(host) = self.hosts.remove(&id) {
+            if let Some(at) = host.due_at {
+                self.due.remove(&(at, self.turns.get(&id).copied().unwrap_or(0), id));
+            }
+            if self.by_key.get(&host.lease.key) == Some(&id) {
+                self.by_key.remove(&host.lease.key);
+            }
+        }
+        self.turns.remove(&id);
+    }
+
+    /// Puts a host where it belongs among those that are due, or off the list.
+    fn reschedule(&mut self, id: HostId, now: u64) {
+        let Some(host) = self.hosts.get_mut(&id) else { return };
+        if let Some(at) = host.due_at.take() {
+            self.due.remove(&(at, self.turns.get(&id).copied().unwrap_or(0), id));
+        }
+        if host.queue.is_empty() || matches!(host.robots, Robots::Fetching) {
+            return;
+        }
+        if self.stopping {
+            return self.leaving.push(id);
+        }
+        let at = if host.given_up(&self.limits, now).is_some() {
+            now
+        } else {
+            match host.pace.next_at(now) {
+                Some(at) => at.max(host.robots_retry_at(now)),
+                None => return,
+            }
+        };
+        if at > now + LONGEST_LOCAL_HOLD_MS {
+            return self.leaving.push(id);
+        }
+        host.due_at = Some(at);
+        let turn = self.next_turn;
+        self.next_turn += 1;
+        self.turns.insert(id, turn);
+        self.due.insert((at, turn, id));
+    }
+
+    /// The next request to make, if one may be made now.
+    pub fn poll_start(&mut self, now: u64) -> Option<Start> {
+        loop {
+            if self.in_flight >= self.limits.concurrency || self.stopping {
+                return None;
+            }
+            let &(at, turn, id) = self.due.first()?;
+            if at > now {
+                return None;
+            }
+            self.due.remove(&(at, turn, id));
+            let Some(host) = self.hosts.get_mut(&id) else { continue };
+            host.due_at = None;
+            if host.lease_until < now + LEASE_MARGIN_MS {
+                self.leaving.push(id);
+                continue;
+            }
+            let given_up = host.given_up(&self.limits, now);
+            let verdict = match &host.robots {
+                _ if !self.limits.robots || given_up.is_some() => None,
+                Robots::Known(verdict) if verdict.is_fresh(now) => Some(verdict.clone()),
+                Robots::Fetching => continue,
+                Robots::Known(_) | Robots::Unknown => {
+                    // Others of this host may be in flight under the old verdict; that is what its lifetime allows.
+                    let previous = match std::mem::replace(&mut host.robots, Robots::Fetching) {
+                        Robots::Known(verdict) => Some(verdict),
+                        Robots::Unknown | Robots::Fetching => None,
+                    };
+                    host.in_flight += 1;
+                    self.in_flight += 1;
+                    host.pace.on_start(now);
+                    return Some(Start::Robots { host: id, key: host.lease.key.clone(), previous });
+                }
+            };
+            let Some(work) = host.queue.pop_front() else { continue };
+            host.in_flight += 1;
+            self.in_flight += 1;
+            let lease = host.lease.clone();
+            let forbidden = || {
+                let verdict = verdict.as_ref().filter(|_| obeys_robots(work.task.kind))?;
+                (!verdict.allows(&work.url)).then_some("robots")
+            };
+            let start = match given_up.or_else(forbidden) {
+                Some(reason) => Start::Settle { host: id, lease, work, reason },
+                None => {
+                    host.pace.on_start(now);
+                    Start::Fetch { host: id, lease, work }
+                }
+            };
+            self.reschedule(id, now);
+            return Some(start);
+        }
+    }
+
+    /// Takes in what robots.txt of a host says.
+    pub fn handle_robots(&mut self, id: HostId, verdict: RobotsVerdict, result: FetchResult, now: u64) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        let crawl_delay = self.crawl_delay(&verdict);
+        let Some(host) = self.hosts.get_mut(&id) else { return };
+        host.in_flight = host.in_flight.saturating_sub(1);
+        host.note_changed = true;
+        host.pace.on_result(now, result);
+        host.pace.set_crawl_delay(crawl_delay);
+        host.robots = Robots::Known(Arc::new(verdict));
+        self.reschedule(id, now);
+    }
+
+    /// Takes in how a request (or a settlement without one: `None`) of a host ended.
+    pub fn handle_result(&mut self, id: HostId, result: Option<FetchResult>, now: u64) -> AfterResult {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        let Some(host) = self.hosts.get_mut(&id) else {
+            // Forgotten under a lost lease: the frontier will refuse the completion, whatever is said here.
+            return AfterResult { pace: Pace { hold_ms: 0, delay_ms: 0, note: None }, release: false };
+        };
+        host.in_flight = host.in_flight.saturating_sub(1);
+        if let Some(result) = result {
+            let trouble = |pace: &HostPace| (pace.failures(), pace.blocked_until(now));
+            let before = trouble(&host.pace);
+            host.pace.on_result(now, result);
+            host.note_changed |= trouble(&host.pace) != before;
+        }
+        let release = host.queue.is_empty() && host.in_flight == 0;
+        let pace = host.outgoing_pace(now, release);
+        if release {
+            self.forget(id);
+            self.want_claim(now);
+        } else {
+            if host.wants_more(now) {
+                self.want_claim(now);
+            }
+            self.reschedule(id, now);
+        }
+        AfterResult { pace, release }
+    }
+
+    /// Messages to give back: their host may not be used for long, its lease is running out, or the crawl stops.
+    pub fn poll_return(&mut self, now: u64) -> Option<Returned> {
+        while let Some(id) = self.leaving.pop() {
+            let Some(host) = self.hosts.get_mut(&id) else { continue };
+            if host.queue.is_empty() {
+                continue;
+            }
+            let messages = host.queue.drain(..).map(|work| work.id).collect();
+            let release = host.in_flight == 0;
+            let returned =
+                Returned { lease: host.lease.clone(), messages, pace: host.outgoing_pace(now, true) };
+            if release {
+                self.forget(id);
+            }
+            return Some(returned);
+        }
+        None
+    }
+
+    /// What to claim now, if anything. Only one claim runs at a time: answer with [`Window::handle_claimed`].
+    pub fn claim_plan(&mut self, now: u64) -> Option<ClaimPlan> {
+        if self.claiming || self.stopping || self.claim_at.is_none_or(|at| at > now) {
+            return None;
+        }
+        let mut more = Vec::new();
+        let mut startable = 0usize;
+        for host in self.hosts.values() {
+            if host.due_at.is_some_and(|at| at <= now + 50) {
+                let slots = self.limits.pace.per_host.saturating_sub(host.in_flight) as usize;
+                startable += slots.min(host.queue.len());
+            }
+            if host.wants_more(now) {
+                let want = host.target().saturating_sub(host.queue.len() as u64);
+                more.push(MoreOf {
+                    lease: host.lease.clone(),
+                    messages: u32::try_from(want.min(host.ready_left)).unwrap_or(u32::MAX),
+                });
+            }
+        }
+        // Claims go out in a stable order, whatever the hash map's.
+        more.sort_by(|a, b| a.lease.key.cmp(&b.lease.key));
+        let free = self.limits.concurrency.saturating_sub(self.in_flight + startable);
+        let room = (self.limits.concurrency * HOSTS_PER_SLOT).saturating_sub(self.hosts.len());
+        let keys = free.min(room).min(MAX_CLAIM_KEYS);
+        self.claim_at = None;
+        if keys == 0 && more.is_empty() {
+            return None;
+        }
+        self.claiming = true;
+        let per_key = target_queue(self.limits.pace.delay_ms, self.limits.pace.per_host);
+        Some(ClaimPlan { keys: keys as u32, per_key: per_key as u32, more })
+    }
+
+    /// Ends the running claim. `next_due_ms`: when the frontier has something next, if it said so; `got`: whether
+    /// anything was granted.
+    pub fn handle_claimed(&mut self, got: bool, next_due_ms: Option<u64>, now: u64) {
+        self.claiming = false;
+        if got {
+            self.want_claim(now);
+        } else if let Some(after) = next_due_ms {
+            let at = now + after.max(1);
+            self.claim_at = Some(self.claim_at.map_or(at, |other| other.min(at)));
+        }
+    }
+
+    /// The frontier has new work, or may have.
+    pub fn want_claim(&mut self, now: u64) {
+        self.claim_at = Some(self.claim_at.map_or(now, |at| at.min(now)));
+    }
+
+    /// Takes in what a completion said about a lease.
+    pub fn handle_verdict(&mut self, lease: &LeaseRef, stands: bool, ready_left: u64, now: u64) {
+        let Some(&id) = self.by_key.get(&lease.key) else { return };
+        let Some(host) = self.hosts.get_mut(&id) else { return };
+        if host.lease.fence != lease.fence {
+            return;
+        }
+        if !stands {
+            self.forget(id);
+            self.want_claim(now);
+            return;
+        }
+        host.ready_left = ready_left;
+        if host.wants_more(now) {
+            self.want_claim(now);
+        }
+    }
+
+    /// Leases to renew now.
+    pub fn renew_plan(&mut self, now: u64) -> Vec<LeaseRef> {
+        let mut leases: Vec<LeaseRef> = self
+            .hosts
+            .values()
+            .filter(|host| host.lease_until < now + LEASE_TTL_MS / 2)
+            .map(|host| host.lease.clone())
+            .collect();
+        leases.sort_by(|a, b| a.key.cmp(&b.key));
+        leases
+    }
+
+    /// Takes in the answer to a renewal sent at `asked_at`.
+    pub fn handle_renewed(&mut self, lease: &LeaseRef, stands: bool, asked_at: u64, now: u64) {
+        if !stands {
+            return self.handle_verdict(lease, false, 0, now);
+        }
+        let host = self.by_key.get(&lease.key).and_then(|id| self.hosts.get_mut(id));
+        if let Some(host) = host.filter(|host| host.lease.fence == lease.fence) {
+            host.lease_until = host.lease_until.max(asked_at + LEASE_TTL_MS);
+        }
+    }
+
+    /// Starts nothing any more and gives everything back that has not been started.
+    pub fn stop(&mut self) {
+        self.stopping = true;
+        self.leaving.extend(self.hosts.keys().copied());
+        self.leaving.sort_unstable();
+    }
+
+    /// When to look again without any event, if ever.
+    pub fn next_timeout(&self) -> Option<u64> {
+        let start = (self.in_flight < self.limits.concurrency)
+            .then(|| self.due.first().map(|&(at, ..)| at))
+            .flatten();
+        let claim = if self.claiming { None } else { self.claim_at };
+        start.into_iter().chain(claim).min()
+    }
+
+    /// A line per host for people, the fullest first.
+    pub fn describe(&self, now: u64, most: usize) -> Vec<String> {
+        let mut hosts: Vec<&Host> = self.hosts.values().collect();
+        hosts.sort_by(|a, b| {
+            let load = |host: &Host| host.ready_left + host.queue.len() as u64 + u64::from(host.in_flight);
+            load(b).cmp(&load(a)).then_with(|| a.lease.key.cmp(&b.lease.key))
+        });
+        hosts.iter().take(most).map(|host| host.describe(now)).collect()
+    }
+}
+
+impl Host {
+    fn target(&self) -> u64 {
+        target_queue(self.pace.delay_ms(), self.per_host)
+    }
+
+    fn wants_more(&self, now: u64) -> bool {
+        self.ready_left > 0
+            && (self.queue.len() as u64) < self.target().div_ceil(2)
+            && self.pace.blocked_until(now).is_none_or(|until| until <= now + LONGEST_LOCAL_HOLD_MS)
+    }
+
+    /// Why this host's URLs are settled without requests, if they are.
+    fn given_up(&self, limits: &WindowLimits, now: u64) -> Option<&'static str> {
+        if self.pace.failures() >= limits.give_up_failures && self.pace.breaker(now) == BreakerState::Open {
+            return Some("host_unreachable");
+        }
+        let Robots::Known(verdict) = &self.robots else { return None };
+        let unreachable = verdict.kind() == VerdictKind::Unreachable && verdict.is_fresh(now);
+        (limits.robots && unreachable && verdict.failures() >= limits.give_up_robots).then_some("robots_unreachable")
+    }
+
+    /// When a robots.txt that could not be reached may be asked for again (RFC 9309 2.3.1.4: until then, nothing).
+    fn robots_retry_at(&self, now: u64) -> u64 {
+        match &self.robots {
+            Robots::Known(verdict) if verdict.kind() == VerdictKind::Unreachable && verdict.is_fresh(now) => {
+                verdict.expires_ms()
+            }
+            _ => now,
+        }
+    }
+
+    fn outgoing_pace(&mut self, now: u64, last: bool) -> Pace {
+        let note = (last || self.note_changed).then(|| {
+            self.note_changed = false;
+            let robots = match &self.robots {
+                Robots::Known(verdict) => Some(verdict.as_ref()),
+                Robots::Unknown | Robots::Fetching => None,
+            };
+            Bytes::from(HostNote::encode(robots, &self.pace))
+        });
+        let mut pace = self.pace.pace(now, note);
+        pace.hold_ms = pace.hold_ms.max(self.robots_retry_at(now).saturating_sub(now));
+        pace
+    }
+
+    fn describe(&self, now: u64) -> String {
+        let robots = match &self.robots {
+            Robots::Unknown => "unknown",
+            Robots::Fetching => "being fetched",
+            Robots::Known(verdict) if verdict.kind() == VerdictKind::Unreachable => "unreachable",
+            Robots::Known(_) => "known",
+        };
+        let blocked = match self.pace.blocked_until(now) {
+            Some(until) => format!(", blocked for {} ms", until - now),
+            None => String::new(),
+        };
+        format!(
+            "{}: {} in flight, {} here, {} queued, delay {} ms, robots {robots}{blocked}",
+            String::from_utf8_lossy(&self.lease.key),
+            self.in_flight,
+            self.queue.len(),
+            self.ready_left,
+            self.pace.delay_ms(),
+        )
+    }
+}
+
+/// How many messages of a host to hold here: enough for about five seconds at its pace, or two rounds of its slots.
+fn target_queue(delay_ms: u64, per_host: u32) -> u64 {
+    let rounds = 2 * u64::from(per_host);
+    let paced = 5_000u64.checked_div(delay_ms).unwrap_or(MAX_HOST_QUEUE);
+    rounds.max(4).min(paced.max(2)).min(MAX_HOST_QUEUE)
+}
+
+/// Whether robots.txt applies to a kind of task: a sitemap that robots.txt names was offered by it.
+pub fn obeys_robots(kind: TaskKind) -> bool {
+    matches!(kind, TaskKind::Page)
+}

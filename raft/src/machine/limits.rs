@@ -1,0 +1,52 @@
+//! Bounds of what a command may carry and of the work that one may cause. Beyond the first, a command is refused or a
+//! message invalid; beyond the second, work is left for the next command. All are part of the replicated behaviour: nodes
+//! with different bounds would diverge, so a change needs a new version of the log entry.
+
+/// Bytes of a queue's or checkpoint's name.
+pub const NAME_BYTES: usize = 255;
+/// Bytes of a message's key.
+pub const KEY_BYTES: usize = 512;
+/// Bytes of a message's payload.
+pub const PAYLOAD_BYTES: usize = 64 << 10;
+/// Bytes of a key's note.
+pub const NOTE_BYTES: usize = 64 << 10;
+/// Bytes of a queue's spec.
+pub const SPEC_BYTES: usize = 1 << 20;
+/// Bytes of a checkpoint's value.
+pub const CHECKPOINT_BYTES: usize = 1 << 20;
+/// Bytes of a reason of a retry or a dead letter.
+pub const REASON_BYTES: usize = 255;
+/// The highest priority.
+pub const TOP_PRIORITY: u8 = 9;
+
+/// Queues of one group.
+pub const QUEUES: u64 = 4_096;
+/// Messages of one Put.
+pub const PUT_MESSAGES: usize = 16_384;
+/// Leases named in one Claim, Renew or Complete, and new leases of one Claim.
+pub const LEASES_PER_COMMAND: usize = 16_384;
+/// Messages granted by one Claim; it grants no more beyond.
+pub const CLAIM_MESSAGES: u64 = 16_384;
+/// Results of one Complete.
+pub const COMPLETE_RESULTS: usize = 16_384;
+/// Dead letters made ready by one Redrive.
+pub const REDRIVE_MESSAGES: u32 = 16_384;
+/// Dead letters looked at by one Redrive; those behind are reached once the ones before are gone.
+pub const REDRIVE_VISITS: usize = 1 << 20;
+/// The longest term of a lease in milliseconds: a day.
+pub const TTL_MS: u64 = 24 * 60 * 60 * 1_000;
+
+/// Messages of one key that are leased at once.
+pub const LEASED_PER_KEY: u64 = 4_096;
+/// Messages of one queue that are leased at once; bounds the work of [`Attach`](crate::command::Command::Attach).
+pub const LEASED_PER_QUEUE: u64 = 262_144;
+/// Leases of one queue that stand at once, likewise.
+pub const LEASES_PER_QUEUE: u64 = 65_536;
+
+/// Refused results that are kept for one consumer. A Complete that could exceed it is refused until
+/// `released_upto` is raised.
+pub const REFUSED_KEPT: usize = 65_536;
+
+/// Steps of catching up with log time in one Claim or Tick: a promoted message, an ended lease, each message of such a
+/// lease, a key whose budget is looked at again.
+pub const CATCH_UP_STEPS: usize = 1_024;
