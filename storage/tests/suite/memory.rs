@@ -169,3 +169,17 @@ fn a_full_device_says_so() {
         other => panic!("{other}"),
     }
 }
+
+#[test]
+fn neighbours_open_each_others_checkpoints() {
+    let one = MemoryEngine::new();
+    let other = one.neighbour();
+    one.write(put("a"), Durability::Buffered).unwrap();
+    let dir = PathBuf::from("shared");
+    one.checkpoint(&dir).unwrap();
+    assert_eq!(rows(&*other.open_checkpoint(&dir).unwrap()).len(), 1);
+    assert_eq!(rows(&other).len(), 0);
+    assert!(other.checkpoint(&dir).is_err(), "the directory is taken");
+    let next = one.crash(|_| 0);
+    assert_eq!(rows(&*next.open_checkpoint(&dir).unwrap()).len(), 1, "checkpoints are synced");
+}
