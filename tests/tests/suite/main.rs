@@ -1,7 +1,17 @@
 //! The end-to-end suites: the real binary against the sites of the testkit. One binary, a module for each theme.
 //!
-//! Every test has directories and servers of its own and may run beside any other. Deadlines are there to end a test that hangs,
-//! not to measure: they are many times what is needed.
+//! Every test has directories and servers of its own and may run beside any other. Deadlines are there to end a test
+//! that hangs, not to measure: they are many times what is needed.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "these are tests")]
 
+mod bad_input;
+mod budgets;
+mod conformance;
+mod hosts;
+mod http2;
 mod kit;
+mod mini;
+mod politeness;
+mod resume;
+mod smoke;
+mod zoo;

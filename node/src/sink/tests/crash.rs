@@ -70,7 +70,7 @@ fn last_segment(place: &Place) -> PathBuf {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
     fn each_accepted_record_is_delivered_once_and_in_order(steps in steps()) {

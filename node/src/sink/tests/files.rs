@@ -245,7 +245,7 @@ fn the_thread_delivers_flushes_and_closes() {
 fn a_failure_reaches_every_caller() {
     let place = Place::new();
     let mut spool = place.spool();
-    spool.append(b"no envelope").unwrap();
+    spool.append(b"\0 no envelope").unwrap();
     spool.sync().unwrap();
     let handle = DeliveryHandle::spawn(place.delivery(&spool, false).unwrap()).unwrap();
     handle.accept(1).unwrap();

@@ -116,7 +116,7 @@ impl Warc {
         };
         if sink.current.is_none() {
             refuse_foreign(&sink.path(&sink.file_name(1, "warc.gz")), false)?;
-            refuse_foreign(&sink.path(INDEX), false)?;
+            refuse_foreign(&sink.path(INDEX), true)?;
         }
         sink.sync(mark.seq)?;
         Ok(sink)

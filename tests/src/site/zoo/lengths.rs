@@ -4,7 +4,7 @@
 use super::{Answer, Exhibit, Request};
 use crate::site::{Reply, Script};
 
-const BODY: &str = "<html><head><title>lengths</title></head><body>a body of some length</body></html>";
+const BODY: &str = "<html><head><title>lengths</title></head><body>a body of some length <a href=\"/good/lengths\">on</a></body></html>";
 
 const fn lie(name: &'static str, about: &'static str, answer: fn(&Request) -> Answer) -> Exhibit {
     Exhibit { theme: "lengths", name, about, answer }

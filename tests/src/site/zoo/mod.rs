@@ -81,7 +81,7 @@ pub fn answer(request: &Request) -> Answer {
         return Reply::page("The zoo", exhibits().map(Exhibit::path)).into();
     }
     if first == "good" {
-        return Reply::page("A good page", ["/good/again"]).into();
+        return Reply::page("A good page", [""; 0]).into();
     }
     match exhibits().find(|exhibit| exhibit.theme == first && exhibit.name == second) {
         Some(exhibit) => (exhibit.answer)(request),
