@@ -3,6 +3,7 @@
 // Helpers outside of test functions may unwrap as well.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod codec;
 mod group_crash;
 mod group_format;
 mod group_harness;
@@ -10,3 +11,4 @@ mod group_node;
 mod group_queue;
 mod group_snapshot;
 mod group_suite;
+mod machine;

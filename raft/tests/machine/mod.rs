@@ -1,0 +1,7 @@
+//! Tests of the state machine: readable transcripts, a model, determinism, the filter of known fingerprints.
+
+mod determinism;
+mod harness;
+mod model;
+mod seen;
+mod transcripts;
