@@ -126,10 +126,12 @@ fn meta_element(head: &[u8], at: &mut usize) -> Option<Option<&'static Encoding>
     Some(charset.map(usable))
 }
 
+/// A name and a value.
+type Attribute = (Vec<u8>, Vec<u8>);
+
 /// The spec's "get an attribute": name and value in lower case. The outer `None` is the end of the bytes, the inner
 /// one the end of the tag.
-#[allow(clippy::type_complexity)]
-fn attribute(head: &[u8], at: &mut usize) -> Option<Option<(Vec<u8>, Vec<u8>)>> {
+fn attribute(head: &[u8], at: &mut usize) -> Option<Option<Attribute>> {
     while is_space(*head.get(*at)?) || head[*at] == b'/' {
         *at += 1;
     }

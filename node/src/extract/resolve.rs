@@ -119,10 +119,11 @@ pub fn resolve(page: &PageScan<'_>, document: &Url, encoding: &'static Encoding)
     let mut known: HashMap<&str, Option<usize>> = HashMap::with_capacity(page.links.len());
 
     for Link { href, kind, rel } in &page.links {
-        let href = match memchr::memchr(b'#', href.as_bytes()) {
-            // In every state of the URL parser the first `#` begins the fragment.
-            Some(at) => &href[..at],
-            None => href,
+        // In every state of the URL parser the first `#` begins the fragment. The parser gets it to see, or it would
+        // strip white space before it as the end of the reference.
+        let (href, parsed) = match memchr::memchr(b'#', href.as_bytes()) {
+            Some(at) => (&href[..at], &href[..=at]),
+            None => (href.as_ref(), href.as_ref()),
         };
         if href.is_empty() && base_is_document {
             counts.same_document += 1;
@@ -144,7 +145,7 @@ pub fn resolve(page: &PageScan<'_>, document: &Url, encoding: &'static Encoding)
         };
         let start = text.len();
         if !plain.as_ref().is_some_and(|plain| plain.join(href, &mut text)) {
-            match join(href, &base, encoding) {
+            match join(parsed, &base, encoding) {
                 Ok(url) if matches!(url.scheme(), "http" | "https") => {
                     text.push_str(&url[..Position::AfterQuery])
                 }

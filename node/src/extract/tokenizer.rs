@@ -263,6 +263,28 @@ fn find(bytes: &[u8], at: usize, class: u8) -> Option<usize> {
     rest.iter().position(|b| CLASS[*b as usize] & class != 0).map(|n| at + n)
 }
 
+/// The first position of `byte` from `at` on. Most runs of text and most values are shorter than a call of `memchr` is
+/// worth, so the first words are looked at in line.
+#[inline(always)]
+fn find_byte(bytes: &[u8], mut at: usize, byte: u8) -> Option<usize> {
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    let pattern = ONES.wrapping_mul(u64::from(byte));
+    for _ in 0..IN_LINE_WORDS {
+        let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk()) else { break };
+        let unequal = u64::from_le_bytes(*word) ^ pattern;
+        // The lowest set bit is exact: borrows run upwards only.
+        let zero = unequal.wrapping_sub(ONES) & !unequal & (ONES << 7);
+        if zero != 0 {
+            return Some(at + zero.trailing_zeros() as usize / 8);
+        }
+        at += 8;
+    }
+    memchr(byte, bytes.get(at..)?).map(|n| at + n)
+}
+
+/// Words of eight bytes that are looked at before `memchr` is called.
+const IN_LINE_WORDS: usize = 2;
+
 /// The first position from `at` on whose byte is not white space.
 #[inline(always)]
 fn skip_space(bytes: &[u8], mut at: usize) -> Option<usize> {
@@ -327,11 +349,11 @@ impl<'a> Tokenizer<'a> {
         }
         let bytes = self.text.as_bytes();
         loop {
-            let Some(open) = bytes.get(self.at..).and_then(|rest| memchr(b'<', rest)) else {
+            let Some(open) = find_byte(bytes, self.at, b'<') else {
                 self.at = bytes.len();
                 return None;
             };
-            let at = self.at + open + 1;
+            let at = open + 1;
             match bytes.get(at) {
                 Some(b) if b.is_ascii_alphabetic() => {
                     if let Some(tag) = self.start_tag(bytes, at) {
@@ -437,7 +459,7 @@ impl<'a> Tokenizer<'a> {
                 value = match bytes[at] {
                     quote @ (b'"' | b'\'') => {
                         let start = at + 1;
-                        let end = start + memchr(quote, &bytes[start..])?;
+                        let end = find_byte(bytes, start, quote)?;
                         at = end + 1;
                         (start, end)
                     }
