@@ -1,12 +1,14 @@
-//! What a fetched body says: its type, its text, its links and its page-level directives. All of it is pure and one
-//! pass: the crawler's hot path. It does not follow, filter or canonicalise links, and it builds no tree.
+//! What a fetched body says: its type, its text, its links and its page-level directives. All of it is pure
+//! and one pass: the crawler's hot path. It does not follow, filter or canonicalise links, and it builds no
+//! tree.
 //!
-//! The walk: [`content_type`] says what a body is, [`charset`] makes text of it, [`links`] scans the text with the
-//! [`tokenizer`], [`resolve`] makes absolute URLs of what was found.
+//! The walk: [`content_type`] says what a body is, [`charset`] makes text of it, [`links`] scans the text
+//! with the [`tokenizer`], [`resolve`] makes absolute URLs of what was found.
 
 pub mod char_ref;
 pub mod charset;
 pub mod content_type;
+pub mod element;
 pub mod link_header;
 pub mod links;
 mod prescan;
