@@ -7,13 +7,15 @@
 
 use bytes::Bytes;
 
-/// A queue's number: the log index of the entry that created it. Never reused.
+/// A queue's number: the log index of the entry that created it, or the next free number above it for a further queue of
+/// the same entry. Never reused.
 pub type QueueId = u64;
 
 /// Log time: milliseconds stamped by the leader into each entry, never going back.
 pub type LogTime = u64;
 
-/// The log index of the grant of a lease. Every later write under the lease carries it; any other is refused.
+/// The log index of the grant of a lease (or the next free number above it, where one entry grants a key twice): it rises
+/// with each grant of a key. Every later write under the lease carries it; any other is refused.
 pub type Fence = u64;
 
 /// A message's identity and age: log index of the entry that accepted it, then its place in that entry.
@@ -57,7 +59,8 @@ pub enum Command {
         /// What its user wants to keep with it (a job's description); not looked at. At most 1 MiB.
         spec: Bytes,
     },
-    /// Replaces rules and spec of a queue. Raising a budget reopens what was finished or held back for that budget.
+    /// Replaces rules and spec of a queue. Raising a budget reopens what was finished or held back for that budget; keys
+    /// that are over a lowered one are noticed when they are used next.
     /// → [`Reply::Done`]
     ConfigureQueue {
         /// The queue.
@@ -67,7 +70,8 @@ pub enum Command {
         /// Its new spec; `None` keeps the old one.
         spec: Option<Bytes>,
     },
-    /// Pauses, resumes or cancels a queue. A paused or cancelled queue grants no claims and still takes completions.
+    /// Pauses, resumes or cancels a queue. A paused or cancelled queue grants no claims and still takes messages,
+    /// renewals and completions. Cancelling is final.
     /// → [`Reply::Done`]
     SetQueueState {
         /// The queue.
@@ -88,8 +92,9 @@ pub enum Command {
         /// In this order.
         messages: Vec<NewMessage>,
     },
-    /// Leases keys that are due, and takes ready messages of each, oldest of the highest priority first.
-    /// → [`Reply::Claimed`]
+    /// Leases keys that are due, and takes ready messages of each, oldest of the highest priority first. A lease that has
+    /// run out ends with the next Claim or Tick that finds it so, and stands until then; `more` comes first, so an owner
+    /// that is late for its own lease before anyone noticed keeps it. → [`Reply::Claimed`]
     Claim {
         /// The queue.
         queue: QueueId,
@@ -115,7 +120,10 @@ pub enum Command {
         /// The new term, from log time. A lease is never shortened by a renewal.
         ttl_ms: u64,
     },
-    /// Hands results in. Each lease is judged for itself: with a wrong fence nothing of it is applied.
+    /// Hands results in. Each lease is judged for itself: with a wrong fence nothing of it is applied. A result whose
+    /// sequence number was judged before is not applied again; its verdict is repeated. Of a queue that does not exist
+    /// (any more) every result is refused. Refused as a whole if sequence numbers leave a gap, or if more refused
+    /// results would have to be remembered than [`REFUSED_KEPT`](crate::machine::limits::REFUSED_KEPT).
     /// → [`Reply::Completed`]
     Complete {
         /// The queue.
@@ -134,7 +142,8 @@ pub enum Command {
         /// The worker.
         node: u64,
     },
-    /// Makes dead letters ready again, with their attempts counted from zero. → [`Reply::Redriven`]
+    /// Makes dead letters ready again, the oldest messages first, with their attempts counted from zero, as far as the
+    /// queue's capacity goes. Not those of keys at their budget: raise that first. → [`Reply::Redriven`]
     Redrive {
         /// The queue.
         queue: QueueId,
@@ -145,7 +154,8 @@ pub enum Command {
         /// At most so many (bounds the entry's work).
         limit: u32,
     },
-    /// Sets a checkpoint if its version is the expected one. → [`Reply::Checkpoint`]
+    /// Sets a checkpoint if its version is the expected one. Each write is one version on; after a removal, versions go on
+    /// above the highest that was removed, so that none comes twice. → [`Reply::Checkpoint`]
     SetCheckpoint {
         /// 1 to 255 bytes.
         name: String,
@@ -171,7 +181,7 @@ pub struct QueueConfig {
     pub capacity: u64,
     /// Hold of a key after a lease of it was lost, and the start value of each key's delay.
     pub key_delay_ms: u64,
-    /// How long completed messages are kept for inspection and replay; 0: not at all.
+    /// How long completed messages are kept for inspection, at least; 0: not at all.
     pub retention_ms: u64,
     /// Units that the whole queue may charge ([`Outcome::Done`]); once charged, nothing more is granted.
     pub unit_budget: Option<u64>,
@@ -256,7 +266,8 @@ pub struct Completion {
     pub results: Vec<MessageResult>,
     /// What was learnt about the key.
     pub pace: Option<Pace>,
-    /// Give the key back when its last leased message has its result.
+    /// Give the key back when its last leased message has its result, in this completion or a later one, unless more
+    /// messages are taken before.
     pub release: bool,
 }
 
@@ -346,7 +357,8 @@ pub enum Reply {
     },
     /// Time has passed.
     Ticked {
-        /// Until something is due or runs out next; `None`: nothing will.
+        /// Until a delayed message becomes ready or a lease runs out next, in any queue: when the next tick is of use;
+        /// `None`: nothing will.
         next_due_ms: Option<u64>,
     },
     /// The command cannot be carried out; nothing has changed.
@@ -388,7 +400,8 @@ pub struct Claimed {
     pub grants: Vec<Grant>,
     /// The queue's state, to tell an empty moment from the end.
     pub state: QueueState,
-    /// When nothing (more) was due: until a key comes due, a delayed message or a lease of somebody runs out.
+    /// Until a key comes due, a delayed message becomes ready or a lease of somebody runs out; 0 if more is due now. Keys and
+    /// messages that a budget keeps back do not count; `None`: nothing will, or the queue grants no claims.
     pub next_due_ms: Option<u64>,
 }
 
@@ -429,7 +442,7 @@ pub struct Message {
 /// Judgement of a completion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompletionVerdict {
-    /// Per result: whether it was accepted. All false if the lease no longer stands.
+    /// Per result: whether it was accepted. All false if the lease no longer stands, but for verdicts that are repeated.
     pub accepted: Vec<bool>,
     /// Per result: whether the message is a dead letter now (given up, or its last attempt failed).
     pub dead: Vec<bool>,
@@ -469,7 +482,7 @@ pub struct Counters {
     pub done: u64,
     /// Given up.
     pub dead: u64,
-    /// Retries granted.
+    /// Retries granted after a failed attempt.
     pub retries: u64,
     /// Leases that were lost.
     pub lost: u64,

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use dolomedes_raft::command::{
-    Attached, Claimed, Command, Completion, CompletionVerdict, Consumer, Counters, Grant, LeaseRef, Message, MessageId,
-    NewMessage, Outcome, PutStatus, QueueConfig, QueueId, QueueState, Refusal, Reply,
+    Attached, Claimed, Command, Completion, CompletionVerdict, Consumer, Counters, Grant, LeaseRef, Message,
+    MessageId, NewMessage, Outcome, PutStatus, QueueConfig, QueueId, QueueState, Refusal, Reply,
 };
 use proptest::prelude::*;
 
@@ -215,7 +215,8 @@ impl Model {
 
     fn expire(&mut self) {
         let over = |key: &Key| key.lease.as_ref().is_some_and(|lease| lease.expires_at <= self.now);
-        let names: Vec<_> = self.keys.iter().filter(|(_, key)| over(key)).map(|(name, _)| name.clone()).collect();
+        let names: Vec<_> =
+            self.keys.iter().filter(|(_, key)| over(key)).map(|(name, _)| name.clone()).collect();
         for name in names {
             self.lose(&name);
         }
@@ -253,9 +254,10 @@ impl Model {
         let granted = ready.into_iter().map(|id| {
             let message = self.messages.get_mut(&id).unwrap();
             message.at = At::Leased;
+            let failures = message.attempts - message.lost - message.free;
             message.attempts += 1;
             let (attempt, priority, payload) = (message.attempts, message.priority, message.payload.clone());
-            Message { id, attempt, priority, payload }
+            Message { id, attempt, failures, priority, payload }
         });
         granted.collect()
     }
@@ -269,7 +271,9 @@ impl Model {
             Command::Complete { consumer, .. } => Some(consumer),
             _ => None,
         };
-        if let Some(&Consumer { node, epoch }) = consumer.filter(|c| c.epoch == 0 || c.epoch != self.epoch(c.node)) {
+        if let Some(&Consumer { node, epoch }) =
+            consumer.filter(|c| c.epoch == 0 || c.epoch != self.epoch(c.node))
+        {
             return Reply::Refused(Refusal::StaleConsumer { node, epoch });
         }
         let reply = match command {
@@ -280,13 +284,14 @@ impl Model {
             }
             Command::Renew { consumer, leases, ttl_ms, .. } => {
                 let expires_at = self.now + ttl_ms;
-                Reply::Renewed(leases.iter().map(|lease| self.prolong(*consumer, lease, expires_at)).collect())
+                Reply::Renewed(
+                    leases.iter().map(|lease| self.prolong(*consumer, lease, expires_at)).collect(),
+                )
             }
             Command::Complete { queue, consumer, completions, released_upto } => {
                 // Of a queue that is gone, nothing is known and every new result is refused.
-                let gone = (*queue != self.queue).then(|| {
-                    (std::mem::take(&mut self.keys), std::mem::take(&mut self.messages))
-                });
+                let gone = (*queue != self.queue)
+                    .then(|| (std::mem::take(&mut self.keys), std::mem::take(&mut self.messages)));
                 let reply = self.complete(*consumer, completions, *released_upto);
                 if let Some(kept) = gone {
                     (self.keys, self.messages) = kept;
@@ -478,16 +483,20 @@ impl Model {
         Reply::Completed(verdicts.collect())
     }
 
-    fn complete_one(&mut self, consumer: Consumer, completion: &Completion, before: u64) -> CompletionVerdict {
+    fn complete_one(
+        &mut self,
+        consumer: Consumer,
+        completion: &Completion,
+        before: u64,
+    ) -> CompletionVerdict {
         let name = &completion.lease.key;
         let holds = self.holds(consumer, &completion.lease);
         let (mut accepted, mut dead) = (Vec::new(), Vec::new());
         let leased = self.leased_of(name);
         let mut judged = BTreeSet::new();
         for result in &completion.results {
-            let is_dead = |model: &Self| {
-                matches!(model.messages.get(&result.id), Some(Msg { at: At::Dead(_), .. }))
-            };
+            let is_dead =
+                |model: &Self| matches!(model.messages.get(&result.id), Some(Msg { at: At::Dead(_), .. }));
             let refused = &mut self.workers.get_mut(&consumer.node).unwrap().refused;
             if result.sequence > 0 && result.sequence <= before {
                 let verdict = !refused.contains(&result.sequence);

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use dolomedes_raft::command::{
-    Command, Completion, Consumer, LeaseRef, MessageId, MessageResult, MoreOf, NewMessage, Outcome, Pace, QueueConfig,
-    QueueId, QueueState,
+    Command, Completion, Consumer, LeaseRef, MessageId, MessageResult, MoreOf, NewMessage, Outcome, Pace,
+    QueueConfig, QueueId, QueueState,
 };
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
@@ -35,15 +35,46 @@ pub(super) enum Flaw {
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Put(Vec<Adding>),
-    Claim { node: u64, keys: u32, per_key: u32, more: u32, ttl_ms: u64, flaw: Flaw },
-    Renew { node: u64, ttl_ms: u64, flaw: Flaw },
-    Complete { node: u64, outcomes: Vec<Outcome>, sequenced: bool, release: bool, pace: Option<Pace>, flaw: Flaw },
+    Claim {
+        node: u64,
+        keys: u32,
+        per_key: u32,
+        more: u32,
+        ttl_ms: u64,
+        flaw: Flaw,
+    },
+    Renew {
+        node: u64,
+        ttl_ms: u64,
+        flaw: Flaw,
+    },
+    Complete {
+        node: u64,
+        outcomes: Vec<Outcome>,
+        sequenced: bool,
+        release: bool,
+        pace: Option<Pace>,
+        flaw: Flaw,
+    },
     /// The newest Complete of the node comes a second time.
-    Resend { node: u64 },
-    Release { node: u64 },
-    Attach { node: u64 },
-    Redrive { limit: u32, key: Option<&'static str>, reason: Option<&'static str> },
-    Raise { units: u64, key_units: u64 },
+    Resend {
+        node: u64,
+    },
+    Release {
+        node: u64,
+    },
+    Attach {
+        node: u64,
+    },
+    Redrive {
+        limit: u32,
+        key: Option<&'static str>,
+        reason: Option<&'static str>,
+    },
+    Raise {
+        units: u64,
+        key_units: u64,
+    },
     State(QueueState),
     Replace,
     Tick,
@@ -78,8 +109,14 @@ fn outcome() -> impl Strategy<Value = Outcome> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let adding = (select(&KEYS[..]), select(&[0u8, 5, 9][..]), prop_oneof![Just(0), 1..60u64], option::of(0..60u8))
-        .prop_map(|(key, priority, delay_ms, fingerprint)| Adding { key, priority, delay_ms, fingerprint });
+    let adding =
+        (select(&KEYS[..]), select(&[0u8, 5, 9][..]), prop_oneof![Just(0), 1..60u64], option::of(0..60u8))
+            .prop_map(|(key, priority, delay_ms, fingerprint)| Adding {
+                key,
+                priority,
+                delay_ms,
+                fingerprint,
+            });
     let pace = (0..40u64, 0..30u64, option::of(Just(Bytes::from_static(b"note"))))
         .prop_map(|(hold_ms, delay_ms, note)| Pace { hold_ms, delay_ms, note });
     prop_oneof![
@@ -117,20 +154,30 @@ pub(super) fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
 
 /// Tight rules, so that bounds are met.
 pub(super) fn rules() -> impl Strategy<Value = QueueConfig> {
-    (1..4u32, 1..4u32, 6..30u64, 0..20u64, option::of(4..20u64), option::of(1..8u64), any::<bool>(), 0..2u64).prop_map(
-        |(max_attempts, max_lost, capacity, key_delay_ms, unit_budget, key_unit_budget, finishes, kept)| QueueConfig {
-            max_attempts,
-            max_lost,
-            capacity,
-            key_delay_ms,
-            retention_ms: kept * 100,
-            unit_budget,
-            byte_budget: None,
-            key_unit_budget,
-            key_byte_budget: None,
-            finishes,
-        },
-    )
+    (1..4u32, 1..4u32, 6..30u64, 0..20u64, option::of(4..20u64), option::of(1..8u64), any::<bool>(), 0..2u64)
+        .prop_map(
+            |(
+                max_attempts,
+                max_lost,
+                capacity,
+                key_delay_ms,
+                unit_budget,
+                key_unit_budget,
+                finishes,
+                kept,
+            )| QueueConfig {
+                max_attempts,
+                max_lost,
+                capacity,
+                key_delay_ms,
+                retention_ms: kept * 100,
+                unit_budget,
+                byte_budget: None,
+                key_unit_budget,
+                key_byte_budget: None,
+                finishes,
+            },
+        )
 }
 
 /// The queue that all steps use.

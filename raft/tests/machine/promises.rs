@@ -4,9 +4,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use dolomedes_raft::command::{
-    Claimed, Command, Consumer, LeaseRef, MessageId, Outcome, PutStatus, Reply,
-};
+use dolomedes_raft::command::{Claimed, Command, Consumer, LeaseRef, MessageId, Outcome, PutStatus, Reply};
 
 struct Held {
     consumer: Consumer,

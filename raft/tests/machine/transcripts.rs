@@ -455,8 +455,11 @@ fn tell_claimed(story: &mut String, claimed: &Claimed) {
             write!(story, ", note {}", name(note)).unwrap();
         }
         let messages = list(&grant.messages, |message| {
-            let attempt =
-                if message.attempt > 1 { format!(" attempt {}", message.attempt) } else { String::new() };
+            let attempt = if message.attempt > 1 {
+                format!(" attempt {} after {} failures", message.attempt, message.failures)
+            } else {
+                String::new()
+            };
             format!("[{}.{} {}{attempt}]", message.id.index, message.id.ordinal, name(&message.payload))
         });
         writeln!(story, ": {messages}, left {}", grant.ready_left).unwrap();
