@@ -143,11 +143,12 @@ pub const HOSTS: &[RobotsHost] = &[
         "longest",
         |_| {
             text(
-                "User-agent: *\nDisallow: /*.php$\nAllow: /a.php\nDisallow: /a\nAllow: /$\nDisallow: /\nAllow: /b\nDisallow: /b\nAllow: /foo%2Abar\nAllow: /ツ\n",
+                "User-agent: *\nDisallow: /*.php$\nAllow: /a.php\nAllow: /ab.c.php\nDisallow: /a\nAllow: /$\nDisallow: /\nAllow: /b\nDisallow: /b\nAllow: /foo%2Abar\nAllow: /ツ\n",
             )
         },
-        &["/", "/a.php", "/b/1.html", "/foo%2Abar", "/%E3%83%84"],
-        &["/a/1.html", "/x.php", "/c.html", "/fooXbar"],
+        // `/*.php$` has seven octets, `/a.php` six.
+        &["/", "/ab.c.php", "/b/1.html", "/foo%2Abar", "/%E3%83%84"],
+        &["/a.php", "/a/1.html", "/x.php", "/c.html", "/fooXbar"],
     ),
     host(
         "groups",
