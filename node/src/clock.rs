@@ -14,7 +14,10 @@ impl Clock {
     /// Starts a clock at the system's time.
     pub fn start() -> Self {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { started: Instant::now(), started_ms: u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX / 2) }
+        Self {
+            started: Instant::now(),
+            started_ms: u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX / 2),
+        }
     }
 
     /// Milliseconds since 1970.

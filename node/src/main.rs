@@ -11,7 +11,9 @@ fn main() -> ExitCode {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
-        eprintln!("dolomedes: internal error, stopping; nothing acknowledged is lost, run the same command to go on");
+        eprintln!(
+            "dolomedes: internal error, stopping; nothing acknowledged is lost, run the same command to go on"
+        );
         std::process::abort();
     }));
     dolomedes::cli::main()

@@ -120,13 +120,17 @@ impl DataDir {
         }
         for folder in [dir.db(), dir.snapshots(), dir.spool(), dir.sinks()] {
             match fs::remove_dir_all(&folder) {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(Error::io("remove", &folder, error)),
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(Error::io("remove", &folder, error));
+                }
                 _ => {}
             }
         }
         for path in [dir.floor(), dir.identity_file()] {
             match fs::remove_file(&path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(Error::io("remove", &path, error)),
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(Error::io("remove", &path, error));
+                }
                 _ => {}
             }
         }

@@ -12,7 +12,7 @@ use super::{Ending, Usage};
 use crate::{
     clock::Clock,
     config::{self, NetworkOptions},
-    crawl::{Requester, meaning, Meaning},
+    crawl::{Meaning, Requester, meaning},
     record::{blake3_digest, millis},
     robots::VerdictKind,
     url::host_key::host_key,
@@ -85,7 +85,9 @@ async fn fetch(requester: &Requester, mut url: Url, args: &FetchArgs) -> anyhow:
         };
         hops.push(Hop { url: url.clone(), robots, exchange, note: None });
         let end = match next {
-            Ok(Some(target)) if hops.len() > MAX_HOPS => Some(format!("not followed to {target}: {MAX_HOPS} redirects")),
+            Ok(Some(target)) if hops.len() > MAX_HOPS => {
+                Some(format!("not followed to {target}: {MAX_HOPS} redirects"))
+            }
             Ok(Some(target)) if hops.iter().any(|hop| hop.url == target) && hops.len() > 2 => {
                 Some(format!("not followed to {target}: a loop"))
             }
@@ -129,7 +131,9 @@ fn print(hops: &[Hop], args: &FetchArgs) -> std::io::Result<()> {
     for hop in hops {
         let json = hop_json(hop);
         writeln!(out, "{}", hop.url)?;
-        for key in ["error", "note", "status", "protocol", "remote_addr", "tls", "robots", "timings_ms", "body"] {
+        for key in
+            ["error", "note", "status", "protocol", "remote_addr", "tls", "robots", "timings_ms", "body"]
+        {
             if let Some(value) = json.get(key).filter(|value| !value.is_null()) {
                 writeln!(out, "  {key:<12}{}", for_people(value))?;
             }

@@ -81,7 +81,8 @@ pub fn main() -> ExitCode {
 
 fn logging() {
     use tracing_subscriber::{EnvFilter, fmt};
-    let filter = EnvFilter::try_from_env("DOLOMEDES_LOG").unwrap_or_else(|_| EnvFilter::new("error,openraft=off"));
+    let filter =
+        EnvFilter::try_from_env("DOLOMEDES_LOG").unwrap_or_else(|_| EnvFilter::new("error,openraft=off"));
     // Only fails if a subscriber is installed already, which then serves as well.
     let _ = fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
 }

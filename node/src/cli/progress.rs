@@ -19,7 +19,11 @@ const HOSTS_SHOWN: usize = 8;
 
 /// Shows the crawl until dropped or cancelled.
 pub(super) async fn show(watch: Arc<Watch>, with_hosts: bool) {
-    if std::io::stderr().is_terminal() { redraw(&watch, with_hosts).await } else { lines(&watch, with_hosts).await }
+    if std::io::stderr().is_terminal() {
+        redraw(&watch, with_hosts).await
+    } else {
+        lines(&watch, with_hosts).await
+    }
 }
 
 async fn redraw(watch: &Watch, with_hosts: bool) {
@@ -86,7 +90,8 @@ impl Meter {
         }
         (self.at, self.pages) = (Instant::now(), pages);
         let counters = watch.counters();
-        let errors: Vec<String> = stats.errors().iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+        let errors: Vec<String> =
+            stats.errors().iter().map(|(kind, count)| format!("{kind} {count}")).collect();
         format!(
             "{} pages, {:.0}/s, {}, queue {} (+{} later), {} in flight, {} hosts{}{}",
             HumanCount(pages),

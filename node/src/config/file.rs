@@ -16,7 +16,8 @@ const FLAGS_ONLY: [&str; 5] = ["config", "fresh", "json", "quiet", "hosts"];
 /// The options in the TOML file `path`.
 pub fn read(path: &Path) -> anyhow::Result<CrawlOptions> {
     let place = path.display();
-    let size = std::fs::metadata(path).with_context(|| format!("cannot read the options file `{place}`"))?.len();
+    let size =
+        std::fs::metadata(path).with_context(|| format!("cannot read the options file `{place}`"))?.len();
     if size > MAX_FILE {
         bail!("the options file `{place}` has {size} bytes; at most {MAX_FILE} are read");
     }

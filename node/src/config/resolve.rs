@@ -157,7 +157,11 @@ pub fn resolve(flags: CrawlOptions) -> anyhow::Result<CrawlConfig> {
     let seeds = seeds(&options.urls)?;
     let out = absolute(options.out.as_deref().unwrap_or(Path::new("dolomedes-out")))?;
     let data_dir = absolute(options.data_dir.as_deref().unwrap_or(Path::new("dolomedes-data")))?;
-    ensure!(out != data_dir, "--out and --data-dir must be different directories; both are `{}`", out.display());
+    ensure!(
+        out != data_dir,
+        "--out and --data-dir must be different directories; both are `{}`",
+        out.display()
+    );
     let network = network(&options.network)?;
     let concurrency = bounded("--concurrency", options.concurrency, 64, MAX_CONCURRENCY)?;
     let config = CrawlConfig {
@@ -198,7 +202,10 @@ pub fn resolve(flags: CrawlOptions) -> anyhow::Result<CrawlConfig> {
 }
 
 fn seeds(urls: &[String]) -> anyhow::Result<Vec<String>> {
-    ensure!(!urls.is_empty(), "no URL to start from; give one or more, e.g. `dolomedes crawl https://example.com/`");
+    ensure!(
+        !urls.is_empty(),
+        "no URL to start from; give one or more, e.g. `dolomedes crawl https://example.com/`"
+    );
     ensure!(urls.len() <= MAX_SEEDS, "{} start URLs are too many; at most {MAX_SEEDS}", urls.len());
     urls.iter().map(|text| Ok(seed(text)?.into())).collect()
 }

@@ -367,9 +367,11 @@ impl Run {
         let number = self.driver.group.number();
         let queue = self.driver.queue;
         // Watchers only miss a refresh if this fails; the group itself reports a broken engine.
-        if let Ok(Some(info)) = self.driver.group.view(|reader, generation| {
-            read::State::new(reader, number, generation).queue(queue)
-        }) {
+        if let Ok(Some(info)) = self
+            .driver
+            .group
+            .view(|reader, generation| read::State::new(reader, number, generation).queue(queue))
+        {
             self.driver.watch.set_counters(info.counters);
         }
         self.driver.watch.set_hosts(self.driver.window.describe(now, HOSTS_DESCRIBED));

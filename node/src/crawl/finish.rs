@@ -7,8 +7,8 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use anyhow::{Context as _, anyhow, bail};
 use dolomedes_raft::{
     command::{
-        Command, Completion, Consumer, LeaseRef, MessageId, MessageResult, NewMessage, Outcome, Pace, PutStatus, QueueId,
-        Reply,
+        Command, Completion, Consumer, LeaseRef, MessageId, MessageResult, NewMessage, Outcome, Pace,
+        PutStatus, QueueId, Reply,
     },
     group::Group,
 };
@@ -154,11 +154,12 @@ impl Finisher {
             let retained = sent.clone();
             let put = Command::Put { queue: self.queue, messages: sent };
             let span = tracing::debug_span!("scheduler.enqueue", messages = identities.len());
-            let statuses = match self.group.submit(put).instrument(span).await.context("cannot queue links")? {
-                Reply::Put(statuses) => statuses,
-                Reply::Refused(refusal) => bail!("cannot queue links: {refusal}"),
-                other => bail!("cannot queue links: unexpected answer {other:?}"),
-            };
+            let statuses =
+                match self.group.submit(put).instrument(span).await.context("cannot queue links")? {
+                    Reply::Put(statuses) => statuses,
+                    Reply::Refused(refusal) => bail!("cannot queue links: {refusal}"),
+                    other => bail!("cannot queue links: unexpected answer {other:?}"),
+                };
             let mut again = Vec::new();
             for ((status, identity), message) in statuses.into_iter().zip(identities).zip(retained) {
                 match status {
@@ -203,7 +204,9 @@ impl Finisher {
                 let sequence = match result.record.take() {
                     Some(record) => {
                         wrote = true;
-                        spool.append(&self.envelope(&result, record).encode()).context("cannot keep a record")?
+                        spool
+                            .append(&self.envelope(&result, record).encode())
+                            .context("cannot keep a record")?
                     }
                     None => 0,
                 };
@@ -245,7 +248,8 @@ impl Finisher {
                 .iter()
                 .map(|completion| completion.results.iter().map(|result| result.sequence).collect())
                 .collect();
-            let leases: Vec<LeaseRef> = completions.iter().map(|completion| completion.lease.clone()).collect();
+            let leases: Vec<LeaseRef> =
+                completions.iter().map(|completion| completion.lease.clone()).collect();
             let command = Command::Complete {
                 queue: self.queue,
                 consumer: self.consumer,
@@ -261,11 +265,15 @@ impl Finisher {
             let mut after = Vec::with_capacity(leases.len());
             for ((lease, verdict), sequences) in leases.into_iter().zip(verdicts).zip(sequences) {
                 let judged = sequences.into_iter().zip(&verdict.accepted);
-                records.extend(judged.filter(|(sequence, _)| *sequence > 0).map(|(sequence, &ok)| (sequence, ok)));
+                records.extend(
+                    judged.filter(|(sequence, _)| *sequence > 0).map(|(sequence, &ok)| (sequence, ok)),
+                );
                 let stands = !verdict.released && verdict.accepted.iter().any(|&accepted| accepted);
                 after.push((lease, stands, verdict.ready_left));
             }
-            self.delivery.judge(records).map_err(|failure| anyhow!(failure).context("records cannot be delivered"))?;
+            self.delivery
+                .judge(records)
+                .map_err(|failure| anyhow!(failure).context("records cannot be delivered"))?;
             if settled.send(Ok(Settled { results: count, grew, leases: after })).is_err() {
                 break;
             }

@@ -23,7 +23,13 @@ const MAX_NOTES: usize = 8;
 
 /// Reads what `response`, to the task at `url`, contains: fills the record's content fields and returns the messages to
 /// put.
-pub fn harvest(rules: &Rules, url: &Url, task: &Task, response: &Fetched, record: &mut PageRecord) -> Vec<NewMessage> {
+pub fn harvest(
+    rules: &Rules,
+    url: &Url,
+    task: &Task,
+    response: &Fetched,
+    record: &mut PageRecord,
+) -> Vec<NewMessage> {
     let mut basket = Basket { rules, task, record, outlinks: Vec::new(), nofollow_page: false };
     let content_type = header_text(&response.headers, &header::CONTENT_TYPE).and_then(ContentType::parse);
     basket.describe(response, content_type.as_ref());

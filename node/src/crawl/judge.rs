@@ -31,7 +31,9 @@ pub enum Meaning {
 pub fn meaning(url: &Url, exchange: &Result<Fetched, FetchFailure>) -> Meaning {
     let response = match exchange {
         Ok(response) => response,
-        Err(failure) if failure.kind.is_retryable() => return Meaning::Retry(failure.kind.as_str().to_owned()),
+        Err(failure) if failure.kind.is_retryable() => {
+            return Meaning::Retry(failure.kind.as_str().to_owned());
+        }
         Err(failure) => return Meaning::Failed(failure.kind.as_str()),
     };
     match redirect::location(url, response.status, &response.headers) {
@@ -82,7 +84,8 @@ mod tests {
     #[test]
     fn waits_triple_and_vary_within_a_fifth() {
         for (failures, base) in [(0, 2_000), (1, 6_000), (2, 18_000), (3, 54_000), (60, 3_600_000)] {
-            let waits: Vec<u64> = (0..1_000).map(|salt| retry_delay_ms(2_000, failures, salt * 7_919)).collect();
+            let waits: Vec<u64> =
+                (0..1_000).map(|salt| retry_delay_ms(2_000, failures, salt * 7_919)).collect();
             assert!(waits.iter().all(|&wait| wait >= base * 4 / 5 && wait <= base * 6 / 5), "{failures}");
             assert!(waits.iter().any(|&wait| wait < base) && waits.iter().any(|&wait| wait > base));
         }

@@ -26,14 +26,17 @@ use std::{
 use anyhow::{Context as _, anyhow};
 use tokio_util::sync::CancellationToken;
 
+use self::{driver::Driver, finish::Finisher, visit::Visitor};
+pub(crate) use self::{
+    judge::{Meaning, meaning},
+    request::Requester,
+};
 pub use self::{
     stats::Stats,
     summary::{End, Summary},
     watch::Watch,
     window::{AfterResult, ClaimPlan, HostId, Returned, Start, Window, WindowLimits, Work},
 };
-pub(crate) use self::{judge::{Meaning, meaning}, request::Requester};
-use self::{driver::Driver, finish::Finisher, visit::Visitor};
 use crate::{clock::Clock, config::CrawlConfig, politeness::PaceRules};
 
 /// Failed probes of a host, after the failures that opened its breaker, until it is given up.

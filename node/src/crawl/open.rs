@@ -83,8 +83,13 @@ pub(super) async fn open(config: &CrawlConfig, clock: Clock) -> anyhow::Result<J
     let delivery = DeliveryHandle::spawn(delivery)?;
     let consumer = take_up(&group, &spool, first, &delivery).await?;
 
-    let finisher =
-        Finisher { group: group.clone(), queue, consumer, rules: rules.clone(), delivery: Arc::new(delivery) };
+    let finisher = Finisher {
+        group: group.clone(),
+        queue,
+        consumer,
+        rules: rules.clone(),
+        delivery: Arc::new(delivery),
+    };
     let mut seeds = Vec::new();
     for seed in &config.job.seeds {
         seeds.push(rules.seed(seed).map_err(|error| crate::cli::Usage(error.into()))?);
@@ -132,8 +137,11 @@ async fn take_job(
     })?;
     let Some((queue, spec, info)) = stored else {
         let spec = JobSpec { hash_seed: random_seed()?, ..config.job.clone() };
-        let create =
-            Command::CreateQueue { name: JOB.to_owned(), config: rules, spec: Bytes::from(serde_json::to_vec(&spec)?) };
+        let create = Command::CreateQueue {
+            name: JOB.to_owned(),
+            config: rules,
+            spec: Bytes::from(serde_json::to_vec(&spec)?),
+        };
         let reply = group.submit(create).await.context("cannot create the job")?;
         let Reply::Queue { queue, .. } = reply else { bail!("cannot create the job: {reply:?}") };
         return Ok((queue, spec, None));

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use dolomedes_netproto::fetch::{
-    Deadlines, FetchFailure, Fetched, Fetcher, FetcherConfig, HttpVersions, Limits, MinRate, Request, StaticNames,
-    cookies::CookieJar, redirect,
+    Deadlines, FetchFailure, Fetched, Fetcher, FetcherConfig, HttpVersions, Limits, MinRate, Request,
+    StaticNames, cookies::CookieJar, redirect,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use url::Url;
@@ -53,9 +53,10 @@ impl Requester {
         }
         let ca_pem = match &config.ca_file {
             None => None,
-            Some(path) => {
-                Some(std::fs::read(path).with_context(|| format!("--ca-file: cannot read `{}`", path.display()))?)
-            }
+            Some(path) => Some(
+                std::fs::read(path)
+                    .with_context(|| format!("--ca-file: cannot read `{}`", path.display()))?,
+            ),
         };
         let mut static_names = StaticNames::default();
         for (pattern, address) in &config.resolve {
@@ -91,7 +92,11 @@ impl Requester {
         Ok(Self {
             fetcher,
             deadlines,
-            limits: Limits { wire_bytes: config.max_body, decoded_bytes: config.max_body, ..Limits::default() },
+            limits: Limits {
+                wire_bytes: config.max_body,
+                decoded_bytes: config.max_body,
+                ..Limits::default()
+            },
             keep_wire,
             cookies: CookieJar::new(COOKIE_SITES),
             robots: RobotsPolicy {

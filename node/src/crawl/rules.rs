@@ -134,7 +134,8 @@ impl Rules {
         if let Some(suspicion) = trap::suspect(&url, &self.traps) {
             return LinkVerdict::Trap(suspicion);
         }
-        let task = Task { kind, referrer: Some(referrer.to_owned()), ..Task::page(url.as_str().to_owned(), depth) };
+        let task =
+            Task { kind, referrer: Some(referrer.to_owned()), ..Task::page(url.as_str().to_owned(), depth) };
         LinkVerdict::New(message(&url, &task, Some(identity)))
     }
 
@@ -145,7 +146,8 @@ impl Rules {
         let follows_seed = from.referrer.is_none()
             && from.depth == 0
             && Url::parse(&from.url).is_ok_and(|seed| same_site(&seed, &url));
-        if !follows_seed && !self.scope.judge(&url).is_in() && !matches!(from.kind, TaskKind::Sitemap { .. }) {
+        if !follows_seed && !self.scope.judge(&url).is_in() && !matches!(from.kind, TaskKind::Sitemap { .. })
+        {
             return Ok((url, LinkVerdict::OutOfScope));
         }
         let identity = self.fingerprint(url.as_str());
@@ -207,4 +209,3 @@ fn message(url: &Url, task: &Task, fingerprint: Option<u128>) -> NewMessage {
         payload: bytes::Bytes::from(task.encode()),
     }
 }
-

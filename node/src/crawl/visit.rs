@@ -92,7 +92,9 @@ impl Visitor {
             let visited = match meaning {
                 Meaning::Page => self.page(&work, record, exchange).await,
                 Meaning::Redirect(target) => self.redirect(&work, record, exchange, target, cookies_changed),
-                Meaning::BrokenRedirect(word) => self.settle(&work, record, exchange, "failed", Some(word.into())),
+                Meaning::BrokenRedirect(word) => {
+                    self.settle(&work, record, exchange, "failed", Some(word.into()))
+                }
                 Meaning::Retry(reason) => self.retry(&work, record, exchange, reason),
                 // Not sent at all, by a guard of our own, or refused for good.
                 Meaning::Failed(word) => self.lost(&work, record, exchange, "refused", word.into()),
@@ -218,7 +220,9 @@ impl Visitor {
             LinkVerdict::OutOfScope => {
                 record.links.out_of_scope += 1;
                 if task.referrer.is_none() {
-                    record.notes.push("the redirect leaves the crawl's scope; name its target as a URL, too".into());
+                    record
+                        .notes
+                        .push("the redirect leaves the crawl's scope; name its target as a URL, too".into());
                 }
             }
             LinkVerdict::Known | LinkVerdict::Trap(_) | LinkVerdict::Unusable => {}
@@ -341,7 +345,10 @@ impl Visitor {
         });
         Some(Exchange {
             url: work.task.url.clone(),
-            fetched_at_ms: self.clock.now_ms().saturating_sub(u64::try_from(response.timings.total.as_millis()).unwrap_or(0)),
+            fetched_at_ms: self
+                .clock
+                .now_ms()
+                .saturating_sub(u64::try_from(response.timings.total.as_millis()).unwrap_or(0)),
             took_ms: u64::try_from(response.timings.total.as_millis()).unwrap_or(u64::MAX),
             remote_ip: response.remote_addr.map(|address| address.ip()),
             protocols: std::iter::once(protocol).chain(tls).collect(),

@@ -292,7 +292,8 @@ impl Window {
     }
 
     fn crawl_delay(&self, verdict: &RobotsVerdict) -> u64 {
-        let asked = verdict.crawl_delay().map_or(0, |delay| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
+        let asked =
+            verdict.crawl_delay().map_or(0, |delay| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
         asked.min(self.limits.max_crawl_delay_ms)
     }
 
@@ -589,7 +590,8 @@ impl Host {
         }
         let Robots::Known(verdict) = &self.robots else { return None };
         let unreachable = verdict.kind() == VerdictKind::Unreachable && verdict.is_fresh(now);
-        (limits.robots && unreachable && verdict.failures() >= limits.give_up_robots).then_some("robots_unreachable")
+        (limits.robots && unreachable && verdict.failures() >= limits.give_up_robots)
+            .then_some("robots_unreachable")
     }
 
     /// When a robots.txt that could not be reached may be asked for again (RFC 9309 2.3.1.4: until then, nothing).
