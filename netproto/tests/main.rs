@@ -1,5 +1,8 @@
 //! The fetch module through its public doors, against real servers on the loopback.
 
+// Helpers outside of test functions may unwrap as well.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 mod codings;
 mod cookies;
 mod deadlines;

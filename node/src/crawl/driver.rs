@@ -255,7 +255,7 @@ impl Run {
                     let lease = grant.lease.clone();
                     let unreadable = self.driver.window.handle_grant(grant, asked_at, now);
                     for id in unreadable {
-                        self.finish(Finished::dead(lease.clone(), id, "unreadable"))?;
+                        self.finish(Finished::dead(lease.clone(), Some(id), "unreadable"))?;
                     }
                 }
                 self.driver.window.handle_claimed(got, claimed.next_due_ms, now);
@@ -285,7 +285,7 @@ impl Run {
                 let after = self.driver.window.handle_result(host, visited.host, now);
                 self.finish(Finished {
                     lease,
-                    id: work.id,
+                    id: Some(work.id),
                     attempt: work.attempt,
                     outcome: visited.outcome,
                     outlinks: visited.outlinks,
@@ -300,12 +300,13 @@ impl Run {
 
     fn give_back(&mut self, returned: Returned) -> anyhow::Result<()> {
         let Returned { lease, messages, pace } = returned;
-        let last = messages.len().saturating_sub(1);
-        for (place, id) in messages.into_iter().enumerate() {
+        // The last one, without a message, carries the pace and gives the lease back.
+        let ids = messages.into_iter().map(Some).chain(std::iter::once(None));
+        for id in ids {
             self.finish(Finished {
                 outcome: Outcome::Retry { after_ms: 0, reason: "given_back".into(), free: true },
-                pace: (place == last).then(|| pace.clone()),
-                release: true,
+                pace: id.is_none().then(|| pace.clone()),
+                release: id.is_none(),
                 ..Finished::dead(lease.clone(), id, "")
             })?;
         }

@@ -34,7 +34,8 @@ const FULL_WAIT: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub(super) struct Finished {
     pub lease: LeaseRef,
-    pub id: MessageId,
+    /// The message; `None` only gives the lease back.
+    pub id: Option<MessageId>,
     pub attempt: u32,
     pub outcome: Outcome,
     pub outlinks: Vec<NewMessage>,
@@ -45,7 +46,7 @@ pub(super) struct Finished {
 
 impl Finished {
     /// A message given up without a record.
-    pub(super) fn dead(lease: LeaseRef, id: MessageId, reason: &str) -> Self {
+    pub(super) fn dead(lease: LeaseRef, id: Option<MessageId>, reason: &str) -> Self {
         Self {
             lease,
             id,
@@ -201,14 +202,13 @@ impl Finisher {
             let mut results = Vec::with_capacity(finished.len());
             let mut wrote = false;
             for mut result in finished {
-                let sequence = match result.record.take() {
-                    Some(record) => {
+                let sequence = match (result.id, result.record.take()) {
+                    (Some(id), Some(record)) => {
                         wrote = true;
-                        spool
-                            .append(&self.envelope(&result, record).encode())
-                            .context("cannot keep a record")?
+                        let envelope = self.envelope(&result, id, record);
+                        spool.append(&envelope.encode()).context("cannot keep a record")?
                     }
-                    None => 0,
+                    _ => 0,
                 };
                 results.push((result, sequence));
             }
@@ -222,12 +222,12 @@ impl Finisher {
         Ok(())
     }
 
-    fn envelope(&self, result: &Finished, record: Recorded) -> Envelope {
+    fn envelope(&self, result: &Finished, id: MessageId, record: Recorded) -> Envelope {
         Envelope {
             queue: self.queue,
             consumer: self.consumer,
             lease: result.lease.clone(),
-            message: result.id,
+            message: id,
             attempt: result.attempt,
             outcome: result.outcome.clone(),
             pace: result.pace.as_ref().map(|pace| Pace { note: None, ..*pace }),
@@ -268,7 +268,8 @@ impl Finisher {
                 records.extend(
                     judged.filter(|(sequence, _)| *sequence > 0).map(|(sequence, &ok)| (sequence, ok)),
                 );
-                let stands = !verdict.released && verdict.accepted.iter().any(|&accepted| accepted);
+                let stands =
+                    !verdict.released && (verdict.accepted.is_empty() || verdict.accepted.contains(&true));
                 after.push((lease, stands, verdict.ready_left));
             }
             self.delivery
@@ -287,10 +288,11 @@ impl Finisher {
 fn completions(results: Vec<(Finished, u64)>) -> Vec<Completion> {
     let mut completions: Vec<Completion> = Vec::new();
     for (finished, sequence) in results {
-        let result = MessageResult { id: finished.id, outcome: finished.outcome, sequence };
+        let outcome = finished.outcome;
+        let result = finished.id.map(|id| MessageResult { id, outcome, sequence });
         match completions.last_mut().filter(|last| last.lease == finished.lease) {
             Some(last) => {
-                last.results.push(result);
+                last.results.extend(result);
                 last.release |= finished.release;
                 if let Some(mut pace) = finished.pace {
                     // Of several, the newest; but a note that only an earlier one carried still counts.
@@ -300,7 +302,7 @@ fn completions(results: Vec<(Finished, u64)>) -> Vec<Completion> {
             }
             None => completions.push(Completion {
                 lease: finished.lease,
-                results: vec![result],
+                results: result.into_iter().collect(),
                 pace: finished.pace,
                 release: finished.release,
             }),

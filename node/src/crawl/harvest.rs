@@ -23,7 +23,7 @@ const MAX_NOTES: usize = 8;
 
 /// Reads what `response`, to the task at `url`, contains: fills the record's content fields and returns the messages to
 /// put.
-pub fn harvest(
+pub(super) fn harvest(
     rules: &Rules,
     url: &Url,
     task: &Task,

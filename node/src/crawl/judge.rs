@@ -14,7 +14,7 @@ use crate::politeness::FetchResult;
 
 /// What an exchange means.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Meaning {
+pub(crate) enum Meaning {
     /// A response to keep, whatever its status.
     Page,
     /// A response that leads elsewhere.
@@ -28,7 +28,7 @@ pub enum Meaning {
 }
 
 /// Judges an exchange of `url`.
-pub fn meaning(url: &Url, exchange: &Result<Fetched, FetchFailure>) -> Meaning {
+pub(crate) fn meaning(url: &Url, exchange: &Result<Fetched, FetchFailure>) -> Meaning {
     let response = match exchange {
         Ok(response) => response,
         Err(failure) if failure.kind.is_retryable() => {
@@ -52,7 +52,7 @@ pub fn meaning(url: &Url, exchange: &Result<Fetched, FetchFailure>) -> Meaning {
 }
 
 /// What the exchange says about its host, for pacing.
-pub fn host_result(exchange: &Result<Fetched, FetchFailure>, now: SystemTime) -> FetchResult {
+pub(super) fn host_result(exchange: &Result<Fetched, FetchFailure>, now: SystemTime) -> FetchResult {
     match exchange {
         Ok(response) => FetchResult::Response {
             status: response.status.as_u16(),
@@ -65,7 +65,7 @@ pub fn host_result(exchange: &Result<Fetched, FetchFailure>, now: SystemTime) ->
 
 /// How long to wait before the next attempt after `failures` earlier failed ones: the first delay, tripled each time,
 /// varied by up to a fifth by `salt` so that what failed together does not come back together.
-pub fn retry_delay_ms(first_ms: u64, failures: u32, salt: u64) -> u64 {
+pub(super) fn retry_delay_ms(first_ms: u64, failures: u32, salt: u64) -> u64 {
     /// Longest wait between two attempts.
     const MOST: u64 = 3_600_000;
     let base = first_ms.saturating_mul(3u64.saturating_pow(failures.min(20))).min(MOST);

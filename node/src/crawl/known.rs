@@ -11,14 +11,14 @@ const SHARDS: usize = 64;
 
 /// A fixed-size, set-associative table of fingerprints.
 #[derive(Debug)]
-pub struct KnownCache {
+pub(super) struct KnownCache {
     shards: Vec<Mutex<Box<[[u128; WAYS]]>>>,
     sets_per_shard: usize,
 }
 
 impl KnownCache {
     /// A cache of at most `bytes` bytes (rounded down to a power of two, at least 64 KiB).
-    pub fn with_bytes(bytes: usize) -> Self {
+    pub(super) fn with_bytes(bytes: usize) -> Self {
         let sets = (bytes.max(64 << 10) / (16 * WAYS)).next_power_of_two();
         let sets = if sets * 16 * WAYS > bytes.max(64 << 10) { sets / 2 } else { sets };
         let sets_per_shard = (sets / SHARDS).max(1);
@@ -34,7 +34,7 @@ impl KnownCache {
     }
 
     /// Whether the fingerprint is surely known to the frontier.
-    pub fn contains(&self, fingerprint: u128) -> bool {
+    pub(super) fn contains(&self, fingerprint: u128) -> bool {
         let (shard, set) = self.place(fingerprint);
         // A thread that panicked while holding the lock can have left nothing half-written that matters here.
         let sets = self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner);
@@ -42,7 +42,7 @@ impl KnownCache {
     }
 
     /// Remembers a fingerprint that the frontier has accepted or called a duplicate.
-    pub fn insert(&self, fingerprint: u128) {
+    pub(super) fn insert(&self, fingerprint: u128) {
         let (shard, set) = self.place(fingerprint);
         let mut sets = self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner);
         let ways = &mut sets[set];

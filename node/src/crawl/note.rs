@@ -7,7 +7,7 @@ use crate::{politeness::HostPace, robots::RobotsVerdict};
 
 /// The parts of a note, still encoded where the reader has to add its own rules.
 #[derive(Debug, Default)]
-pub struct HostNote<'a> {
+pub(super) struct HostNote<'a> {
     /// What robots.txt says.
     pub robots: Option<RobotsVerdict>,
     /// For [`HostPace::restore`].
@@ -16,7 +16,7 @@ pub struct HostNote<'a> {
 
 impl<'a> HostNote<'a> {
     /// The note's bytes.
-    pub fn encode(robots: Option<&RobotsVerdict>, pace: &HostPace) -> Vec<u8> {
+    pub(super) fn encode(robots: Option<&RobotsVerdict>, pace: &HostPace) -> Vec<u8> {
         let mut out = Encoder::versioned(1);
         out.option(robots, |out, robots| {
             out.bytes(&robots.encode());
@@ -26,7 +26,7 @@ impl<'a> HostNote<'a> {
     }
 
     /// Reads a note as far as it can be read.
-    pub fn decode(bytes: &'a [u8]) -> Self {
+    pub(super) fn decode(bytes: &'a [u8]) -> Self {
         let mut input = Decoder::new("host note", bytes);
         let parts = (|| {
             if input.u8()? != 1 {

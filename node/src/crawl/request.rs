@@ -88,6 +88,10 @@ impl Requester {
             },
             connect_bound: config.dns_timeout + config.connect_timeout + config.tls_timeout,
             ..FetcherConfig::default()
+        })
+        .with_context(|| match &config.ca_file {
+            Some(path) => format!("cannot set up the network (--ca-file `{}`)", path.display()),
+            None => "cannot set up the network".to_owned(),
         })?;
         Ok(Self {
             fetcher,
@@ -163,7 +167,7 @@ impl Requester {
             let Ok(response) = exchange else { return (None, result) };
             match redirect::location(&url, response.status, &response.headers) {
                 Ok(Some(target)) => url = target,
-                Ok(None) => return (Some(Hop::Response(response)), result),
+                Ok(None) => return (Some(Hop::Response(Box::new(response))), result),
                 Err(_) => return (Some(Hop::Lost), result),
             }
         }
@@ -172,6 +176,6 @@ impl Requester {
 }
 
 enum Hop {
-    Response(Fetched),
+    Response(Box<Fetched>),
     Lost,
 }

@@ -25,7 +25,7 @@ const FOREIGN_BYTES: usize = 1 << 20;
 
 /// See the module.
 #[derive(Debug)]
-pub struct Rules {
+pub(super) struct Rules {
     /// How URLs are spelt.
     pub canonical: CanonicalRules,
     /// Which URLs are wanted.
@@ -52,7 +52,7 @@ pub struct Rules {
 
 /// What becomes of a link.
 #[derive(Debug)]
-pub enum LinkVerdict {
+pub(super) enum LinkVerdict {
     /// The frontier knows it.
     Known,
     /// To be put.
@@ -67,7 +67,7 @@ pub enum LinkVerdict {
 
 impl Rules {
     /// The rules of a job whose fingerprints are keyed with `hash_seed`. `year` is the present one.
-    pub fn new(config: &CrawlConfig, hash_seed: u64, year: u16) -> Result<Self, ScopeError> {
+    pub(super) fn new(config: &CrawlConfig, hash_seed: u64, year: u16) -> Result<Self, ScopeError> {
         let job = &config.job;
         let canonical = CanonicalRules {
             strip_session_ids: !job.keep_tracking,
@@ -99,14 +99,14 @@ impl Rules {
     }
 
     /// Identity of a canonical URL in this job.
-    pub fn fingerprint(&self, canonical: &str) -> u128 {
+    pub(super) fn fingerprint(&self, canonical: &str) -> u128 {
         fingerprint(canonical, self.hash_seed)
     }
 
     /// Judges the absolute URL `link`, found at `depth` on the page `referrer`.
     ///
     /// The common cases are settled by its spelling alone: most links are canonical as written and known.
-    pub fn judge_link(&self, link: &str, depth: u32, kind: TaskKind, referrer: &str) -> LinkVerdict {
+    pub(super) fn judge_link(&self, link: &str, depth: u32, kind: TaskKind, referrer: &str) -> LinkVerdict {
         let as_written = self.fingerprint(link);
         if self.known.contains(as_written) {
             return LinkVerdict::Known;
@@ -140,7 +140,11 @@ impl Rules {
     }
 
     /// Judges the target of a redirect from the task `from`.
-    pub fn judge_redirect(&self, target: Url, from: &Task) -> Result<(Url, LinkVerdict), CanonicalError> {
+    pub(super) fn judge_redirect(
+        &self,
+        target: Url,
+        from: &Task,
+    ) -> Result<(Url, LinkVerdict), CanonicalError> {
         let url = canonical::canonicalize(target, &self.canonical)?;
         // A seed is the user's wish, wherever its site has moved to within the same registrable domain.
         let follows_seed = from.referrer.is_none()
@@ -160,7 +164,7 @@ impl Rules {
     }
 
     /// The message of a sitemap that robots.txt names, unless sitemaps are not wanted or it has no canonical form.
-    pub fn sitemap(&self, sitemap: &Url) -> Option<NewMessage> {
+    pub(super) fn sitemap(&self, sitemap: &Url) -> Option<NewMessage> {
         let url = canonical::canonicalize(sitemap.clone(), &self.canonical).ok().filter(|_| self.sitemaps)?;
         let kind = TaskKind::Sitemap { nesting: 0 };
         let task = Task { kind, ..Task::page(url.as_str().to_owned(), 0) };
@@ -168,14 +172,14 @@ impl Rules {
     }
 
     /// The message of a seed.
-    pub fn seed(&self, seed: &str) -> Result<NewMessage, CanonicalError> {
+    pub(super) fn seed(&self, seed: &str) -> Result<NewMessage, CanonicalError> {
         let url = canonical::parse(seed, &self.canonical)?;
         let task = Task::page(url.as_str().to_owned(), 0);
         Ok(message(&url, &task, Some(self.fingerprint(url.as_str()))))
     }
 
     /// The message that repeats a task once after a redirect to itself that set a cookie.
-    pub fn cookie_retry(&self, url: &Url, task: &Task) -> NewMessage {
+    pub(super) fn cookie_retry(&self, url: &Url, task: &Task) -> NewMessage {
         message(url, &Task { cookie_retry: true, ..task.clone() }, None)
     }
 }

@@ -3,7 +3,7 @@
 use dolomedes_storage::codec::{DecodeError, Decoder, Encoder};
 
 /// Redirects followed from one URL before giving up, as browsers' order of magnitude (Fetch standard: 20) halved.
-pub const MAX_HOPS: usize = 10;
+pub(super) const MAX_HOPS: usize = 10;
 
 /// What to expect behind a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

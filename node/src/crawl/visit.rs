@@ -75,7 +75,8 @@ impl Visitor {
         let counts = work.attempt == 1 && work.task.kind == TaskKind::Page && !work.task.cookie_retry;
         if let Some(suspicion) = counts.then(|| self.suspect(&work.url)).flatten() {
             record.notes.push(suspicion.to_string());
-            return self.refuse(&work, record, "trap");
+            let refused = self.refuse(&work, record, "trap");
+            return Visited { host: Some(FetchResult::Abandoned), ..refused };
         }
         let trace_id = record.trace_id.clone();
         let span = tracing::debug_span!("http.request", trace_id, url = %work.url, attempt = work.attempt);

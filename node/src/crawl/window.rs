@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// Leases last so long; renewed at half.
-pub const LEASE_TTL_MS: u64 = 60_000;
+pub(super) const LEASE_TTL_MS: u64 = 60_000;
 /// No request is started under a lease with less than this left.
 const LEASE_MARGIN_MS: u64 = 5_000;
 /// A host that may not be used for longer than this is given back, so that its messages and its hold live in the
@@ -158,6 +158,8 @@ struct Host {
     ready_left: u64,
     per_host: u32,
     note_changed: bool,
+    /// A claim for more of its messages is under way: until it is answered, the lease must not be given back.
+    more_asked: bool,
     /// Its place in `due`, if it is there.
     due_at: Option<u64>,
 }
@@ -179,6 +181,8 @@ pub struct Window {
     /// The frontier may have something that is not here yet.
     claim_at: Option<u64>,
     claiming: bool,
+    /// Leases that the running claim asks more for.
+    asked_more: Vec<LeaseRef>,
     stopping: bool,
 }
 
@@ -197,6 +201,7 @@ impl Window {
             leaving: Vec::new(),
             claim_at: Some(0),
             claiming: false,
+            asked_more: Vec::new(),
             stopping: false,
         }
     }
@@ -284,6 +289,7 @@ impl Window {
             ready_left: grant.ready_left,
             per_host: self.limits.pace.per_host,
             note_changed: false,
+            more_asked: false,
             due_at: None,
         };
         self.by_key.insert(grant.lease.key.clone(), id);
@@ -420,7 +426,7 @@ impl Window {
             host.pace.on_result(now, result);
             host.note_changed |= trouble(&host.pace) != before;
         }
-        let release = host.queue.is_empty() && host.in_flight == 0;
+        let release = host.is_done();
         let pace = host.outgoing_pace(now, release);
         if release {
             self.forget(id);
@@ -438,11 +444,11 @@ impl Window {
     pub fn poll_return(&mut self, now: u64) -> Option<Returned> {
         while let Some(id) = self.leaving.pop() {
             let Some(host) = self.hosts.get_mut(&id) else { continue };
-            if host.queue.is_empty() {
+            if host.queue.is_empty() && !host.is_done() {
                 continue;
             }
             let messages = host.queue.drain(..).map(|work| work.id).collect();
-            let release = host.in_flight == 0;
+            let release = host.is_done();
             let returned =
                 Returned { lease: host.lease.clone(), messages, pace: host.outgoing_pace(now, true) };
             if release {
@@ -460,13 +466,14 @@ impl Window {
         }
         let mut more = Vec::new();
         let mut startable = 0usize;
-        for host in self.hosts.values() {
+        for host in self.hosts.values_mut() {
             if host.due_at.is_some_and(|at| at <= now + 50) {
                 let slots = self.limits.pace.per_host.saturating_sub(host.in_flight) as usize;
                 startable += slots.min(host.queue.len());
             }
             if host.wants_more(now) {
                 let want = host.target().saturating_sub(host.queue.len() as u64);
+                host.more_asked = true;
                 more.push(MoreOf {
                     lease: host.lease.clone(),
                     messages: u32::try_from(want.min(host.ready_left)).unwrap_or(u32::MAX),
@@ -483,6 +490,7 @@ impl Window {
             return None;
         }
         self.claiming = true;
+        self.asked_more.extend(more.iter().map(|more| more.lease.clone()));
         let per_key = target_queue(self.limits.pace.delay_ms, self.limits.pace.per_host);
         Some(ClaimPlan { keys: keys as u32, per_key: per_key as u32, more })
     }
@@ -491,6 +499,16 @@ impl Window {
     /// anything was granted.
     pub fn handle_claimed(&mut self, got: bool, next_due_ms: Option<u64>, now: u64) {
         self.claiming = false;
+        for lease in std::mem::take(&mut self.asked_more) {
+            let Some(&id) = self.by_key.get(&lease.key) else { continue };
+            let Some(host) = self.hosts.get_mut(&id).filter(|host| host.lease.fence == lease.fence) else {
+                continue;
+            };
+            host.more_asked = false;
+            if host.is_done() {
+                self.leaving.push(id);
+            }
+        }
         if got {
             self.want_claim(now);
         } else if let Some(after) = next_due_ms {
@@ -573,6 +591,11 @@ impl Window {
 }
 
 impl Host {
+    /// Whether nothing of it is waiting, in work or on its way here.
+    fn is_done(&self) -> bool {
+        self.queue.is_empty() && self.in_flight == 0 && !self.more_asked
+    }
+
     fn target(&self) -> u64 {
         target_queue(self.pace.delay_ms(), self.per_host)
     }
@@ -648,6 +671,6 @@ fn target_queue(delay_ms: u64, per_host: u32) -> u64 {
 }
 
 /// Whether robots.txt applies to a kind of task: a sitemap that robots.txt names was offered by it.
-pub fn obeys_robots(kind: TaskKind) -> bool {
+pub(super) fn obeys_robots(kind: TaskKind) -> bool {
     matches!(kind, TaskKind::Page)
 }
