@@ -1,7 +1,6 @@
 //! The fetch module through its public doors, against real servers on the loopback.
 
-// Helpers outside of test functions may unwrap as well.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
 
 mod codings;
 mod cookies;

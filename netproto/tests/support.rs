@@ -20,7 +20,7 @@ use tokio_rustls::TlsAcceptor;
 use url::Url;
 
 /// A configuration that lets the loopback pass and sends every name below `.test` there.
-pub fn config() -> FetcherConfig {
+pub(crate) fn config() -> FetcherConfig {
     FetcherConfig {
         allow_nets: vec!["127.0.0.0/8".parse().unwrap()],
         static_names: StaticNames::parse(["*.test=127.0.0.1"]).unwrap(),
@@ -28,20 +28,20 @@ pub fn config() -> FetcherConfig {
     }
 }
 
-pub fn fetcher() -> Fetcher {
+pub(crate) fn fetcher() -> Fetcher {
     Fetcher::new(config()).unwrap()
 }
 
-pub fn url(text: &str) -> Url {
+pub(crate) fn url(text: &str) -> Url {
     Url::parse(text).unwrap()
 }
 
-pub fn get(text: &str) -> Request {
+pub(crate) fn get(text: &str) -> Request {
     Request::get(url(text))
 }
 
 /// Deadlines so long that only the one under test ends anything.
-pub fn patient() -> Deadlines {
+pub(crate) fn patient() -> Deadlines {
     let long = Duration::from_secs(60);
     Deadlines {
         dns: long,
@@ -54,34 +54,34 @@ pub fn patient() -> Deadlines {
     }
 }
 
-pub fn kind(result: Result<Fetched, FetchFailure>) -> &'static str {
+pub(crate) fn kind(result: Result<Fetched, FetchFailure>) -> &'static str {
     match result {
         Ok(fetched) => panic!("status {} and {:?}", fetched.status, fetched.truncated),
         Err(failure) => failure.kind.as_str(),
     }
 }
 
-pub struct Server {
-    pub addr: SocketAddr,
+pub(crate) struct Server {
+    pub(crate) addr: SocketAddr,
     connections: Arc<AtomicUsize>,
 }
 
 impl Server {
-    pub fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.addr)
     }
 
-    pub fn named(&self, scheme: &str, host: &str, path: &str) -> String {
+    pub(crate) fn named(&self, scheme: &str, host: &str, path: &str) -> String {
         format!("{scheme}://{host}:{}{path}", self.addr.port())
     }
 
-    pub fn connections(&self) -> usize {
+    pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
 }
 
 /// Runs `serve` on each connection.
-pub async fn raw<F, S>(serve: S) -> Server
+pub(crate) async fn raw<F, S>(serve: S) -> Server
 where
     S: Fn(TcpStream) -> F + Send + 'static,
     F: Future<Output = ()> + Send + 'static,
@@ -100,7 +100,7 @@ where
 }
 
 /// Reads one request head; `None` at the end of the connection.
-pub async fn read_head(stream: &mut TcpStream) -> Option<String> {
+pub(crate) async fn read_head(stream: &mut TcpStream) -> Option<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let byte = stream.read_u8().await.ok()?;
@@ -110,7 +110,7 @@ pub async fn read_head(stream: &mut TcpStream) -> Option<String> {
 }
 
 /// Answers each connection's first request with these bytes and closes.
-pub async fn canned(response: impl Into<Vec<u8>>) -> Server {
+pub(crate) async fn canned(response: impl Into<Vec<u8>>) -> Server {
     let response: Arc<Vec<u8>> = Arc::new(response.into());
     raw(move |mut stream| {
         let response = Arc::clone(&response);
@@ -127,7 +127,7 @@ pub async fn canned(response: impl Into<Vec<u8>>) -> Server {
 }
 
 /// A response with these headers (each line ended by CRLF) and a correct length.
-pub fn response(headers: &str, body: &[u8]) -> Vec<u8> {
+pub(crate) fn response(headers: &str, body: &[u8]) -> Vec<u8> {
     let mut response =
         format!("HTTP/1.1 200 OK\r\n{headers}Content-Length: {}\r\n\r\n", body.len()).into_bytes();
     response.extend_from_slice(body);
@@ -135,14 +135,14 @@ pub fn response(headers: &str, body: &[u8]) -> Vec<u8> {
 }
 
 /// A certificate authority and a server that it vouches for.
-pub struct Authority {
-    pub pem: Vec<u8>,
+pub(crate) struct Authority {
+    pub(crate) pem: Vec<u8>,
     config: rustls::ServerConfig,
 }
 
 impl Authority {
     /// Certificates for a.test and 127.0.0.1.
-    pub fn new(alpn: &[&str]) -> Self {
+    pub(crate) fn new(alpn: &[&str]) -> Self {
         let key = rcgen::KeyPair::generate().unwrap();
         let mut params = rcgen::CertificateParams::new(Vec::<String>::new()).unwrap();
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -166,7 +166,7 @@ impl Authority {
         Self { pem, config }
     }
 
-    pub fn acceptor(&self) -> TlsAcceptor {
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(Arc::new(self.config.clone()))
     }
 }
@@ -174,7 +174,7 @@ impl Authority {
 type Answer = http::Response<Full<Bytes>>;
 
 /// A well-behaved server (HTTP/1.1 and HTTP/2), over TLS if there is an authority.
-pub async fn web<A>(authority: Option<&Authority>, answer: A) -> Server
+pub(crate) async fn web<A>(authority: Option<&Authority>, answer: A) -> Server
 where
     A: Fn(http::Request<hyper::body::Incoming>) -> Answer + Send + Sync + 'static,
 {
@@ -200,6 +200,6 @@ where
     .await
 }
 
-pub fn page(body: impl Into<Bytes>) -> Answer {
+pub(crate) fn page(body: impl Into<Bytes>) -> Answer {
     http::Response::new(Full::new(body.into()))
 }

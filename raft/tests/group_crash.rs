@@ -101,7 +101,12 @@ fn acknowledged_commands_survive_any_crash() {
         failure_persistence: None,
         ..ProptestConfig::with_cases(12)
     });
-    runner.run(&vec(life(), 1..5), |lives| Ok(runtime.block_on(live(lives)))).unwrap();
+    runner
+        .run(&vec(life(), 1..5), |lives| {
+            runtime.block_on(live(lives));
+            Ok(())
+        })
+        .unwrap();
 }
 
 /// At one moment, each state that a crash can leave.
