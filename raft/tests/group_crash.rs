@@ -99,7 +99,7 @@ fn acknowledged_commands_survive_any_crash() {
     let mut runner = TestRunner::new(ProptestConfig {
         max_shrink_iters: 20,
         failure_persistence: None,
-        ..ProptestConfig::with_cases(12)
+        ..ProptestConfig::with_cases(48)
     });
     runner.run(&vec(life(), 1..5), |lives| Ok(runtime.block_on(live(lives)))).unwrap();
 }

@@ -3,5 +3,7 @@
 mod determinism;
 mod harness;
 mod model;
+mod ops;
+mod promises;
 mod seen;
 mod transcripts;
