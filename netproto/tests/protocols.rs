@@ -5,6 +5,7 @@ use std::io::Write as _;
 use dolomedes_netproto::fetch::{Conditional, Fetcher, FetcherConfig, HttpVersions, Request};
 use http::Version;
 use http::header::{HeaderMap, HeaderValue};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{Authority, canned, config, fetcher, get, kind, page, raw, response, web};
 
@@ -104,7 +105,11 @@ async fn certificates_are_checked() {
     assert_eq!(failure.kind.as_str(), "tls");
     assert!(failure.timings.tls.is_some(), "{:?}", failure.timings);
     // Plain text where TLS is expected.
-    let plain = canned(response("", b"ok")).await;
+    let plain = raw(|mut stream| async move {
+        let _ = stream.write_all(&response("", b"ok")).await;
+        let _ = stream.read_u8().await;
+    })
+    .await;
     assert_eq!(kind(trusting.fetch(get(&plain.named("https", "a.test", "/"))).await), "tls");
     let closed = raw(|stream| async move { drop(stream) }).await;
     assert_eq!(kind(trusting.fetch(get(&closed.named("https", "a.test", "/"))).await), "tls");

@@ -39,7 +39,7 @@ async fn a_tunnel_for_https() {
     let server = web(Some(&authority), |_| page("far")).await;
     let proxy = connect_proxy(server.addr).await;
     let fetcher = via("http", &proxy, Some(&authority));
-    // The certificate is for *.test; the tunnel goes to another name, so the handshake inside of it must fail.
+    // The certificate is for a.test; the tunnel goes to another name, so the handshake inside of it must fail.
     let failure = fetcher.fetch(get("https://hidden.example/")).await.unwrap_err();
     assert_eq!(failure.kind.as_str(), "tls", "{failure}");
     assert_eq!(kind(fetcher.fetch(get("https://other.example/")).await), "proxy");

@@ -141,7 +141,7 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Certificates for `*.test` and 127.0.0.1.
+    /// Certificates for a.test and 127.0.0.1.
     pub fn new(alpn: &[&str]) -> Self {
         let key = rcgen::KeyPair::generate().unwrap();
         let mut params = rcgen::CertificateParams::new(Vec::<String>::new()).unwrap();
@@ -150,7 +150,7 @@ impl Authority {
         let issuer = rcgen::Issuer::new(params, key);
         let key = rcgen::KeyPair::generate().unwrap();
         let params =
-            rcgen::CertificateParams::new(vec!["*.test".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+            rcgen::CertificateParams::new(vec!["a.test".to_owned(), "127.0.0.1".to_owned()]).unwrap();
         let certificate = params.signed_by(&key, &issuer).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut config = rustls::ServerConfig::builder_with_provider(provider)

@@ -7,7 +7,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use dolomedes::extract::tokenizer::{Element, ElementSet, Syntax, Tokenizer};
+use dolomedes::extract::element::{Element, ElementSet};
+use dolomedes::extract::tokenizer::{Syntax, Tokenizer};
 use dolomedes::extract::{ScanOptions, charset, resolve, scan};
 use url::Url;
 

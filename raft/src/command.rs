@@ -418,6 +418,8 @@ pub struct Message {
     pub id: MessageId,
     /// 1 for the first delivery, then 2, 3 …
     pub attempt: u32,
+    /// How many of the earlier deliveries failed; after [`QueueConfig::max_attempts`] of them it is a dead letter.
+    pub failures: u32,
     /// 0 to 9.
     pub priority: u8,
     /// As it was put.

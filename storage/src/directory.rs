@@ -103,6 +103,36 @@ impl DataDir {
         Ok(dir)
     }
 
+    /// Removes everything that a node keeps below `path`, whatever state it is in, for a fresh start. `before` gets the
+    /// folder of the sinks' marks while it is still there. The identity goes last, so that a directory that was cleared
+    /// in part is refused rather than taken for whole; clearing it again finishes the work. Other files stay.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] as [`open`](Self::open); otherwise what cannot be removed, or what `before` says.
+    pub fn clear(path: impl Into<PathBuf>, before: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+        let path = path.into();
+        if !path.exists() {
+            return Ok(());
+        }
+        let dir = Self { _lock: lock(&path)?, path, identity: None };
+        if dir.sinks().is_dir() {
+            before(&dir.sinks())?;
+        }
+        for folder in [dir.db(), dir.snapshots(), dir.spool(), dir.sinks()] {
+            match fs::remove_dir_all(&folder) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(Error::io("remove", &folder, error)),
+                _ => {}
+            }
+        }
+        for path in [dir.floor(), dir.identity_file()] {
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(Error::io("remove", &path, error)),
+                _ => {}
+            }
+        }
+        file::sync_dir(&dir.path)
+    }
+
     /// Whose directory it is; `None` in a new one.
     pub fn identity(&self) -> Option<Identity> {
         self.identity

@@ -162,7 +162,7 @@ fn hop_json(hop: &Hop) -> Value {
             "status": response.status.as_u16(),
             "protocol": response.protocol(),
             "remote_addr": response.remote_addr.map(|address| address.to_string()),
-            "tls": response.tls.as_ref().map(|tls| json!({ "version": tls.version_word(), "cipher": tls.cipher_word() })),
+            "tls": response.tls.as_ref().map(|tls| json!({ "version": tls.version, "key_exchange": tls.key_exchange })),
             "timings_ms": timings(&response.timings),
             "body": {
                 "bytes_wire": response.wire_bytes,

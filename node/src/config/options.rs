@@ -7,19 +7,7 @@ use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-/// How far from the seeds a crawl goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ScopeKind {
-    /// The seeds' hosts (http and https alike).
-    Host,
-    /// The seeds' registrable domains with all subdomains.
-    Domain,
-    /// Below the seeds' paths.
-    Prefix,
-    /// Everywhere. Set a budget with it.
-    Any,
-}
+use crate::url::scope::ScopeKind;
 
 /// Which HTTP versions to speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]

@@ -12,7 +12,8 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use super::options::{CrawlOptions, HttpChoice, NetworkOptions, OrElseFrom as _, ScopeKind};
+use super::options::{CrawlOptions, HttpChoice, NetworkOptions, OrElseFrom as _};
+use crate::url::scope::ScopeKind;
 
 /// Sent as User-Agent unless told otherwise. Its first word is looked for in robots.txt.
 pub const USER_AGENT: &str = concat!("dolomedes/", env!("CARGO_PKG_VERSION"));

@@ -25,7 +25,7 @@ use super::{
     summary::End,
     visit::{Visited, Visitor},
     watch::Watch,
-    window::{HostId, LEASE_TTL_MS, Returned, Start, Window, Work},
+    window::{HostId, LEASE_TTL_MS, Returned, Start, Window},
 };
 use crate::{clock::Clock, politeness::FetchResult, robots::RobotsVerdict};
 

@@ -334,7 +334,11 @@ impl Visitor {
     /// What an archive keeps, if it is wanted.
     fn exchange(&self, work: &Work, record: &PageRecord, response: Fetched) -> Option<Exchange> {
         let protocol = response.protocol().to_owned();
-        let tls = response.tls.as_ref().map(|tls| tls.version_word().to_owned());
+        let tls = response.tls.as_ref().and_then(|tls| tls.version).and_then(|version| match version {
+            "TLSv1.2" => Some("tls/1.2".to_owned()),
+            "TLSv1.3" => Some("tls/1.3".to_owned()),
+            _ => None,
+        });
         Some(Exchange {
             url: work.task.url.clone(),
             fetched_at_ms: self.clock.now_ms().saturating_sub(u64::try_from(response.timings.total.as_millis()).unwrap_or(0)),

@@ -1,6 +1,6 @@
-//! Character references (`&amp;`, `&#x41;`) in attribute values and RCDATA text, with the newline and NUL rules that
-//! the tokenizer applies on the way. It is not a tokenizer: the value's ends are found before, which is equivalent
-//! because no delimiter of a value can be part of a reference.
+//! Character references (`&amp;`, `&#x41;`) in attribute values and RCDATA text, with the newline and NUL
+//! rules that the tokenizer applies on the way. It is not a tokenizer: the value's ends are found before,
+//! which is equivalent because no delimiter of a value can be part of a reference.
 //!
 //! Source: WHATWG HTML 13.2.5.72–80; the table of names is html5ever's.
 
@@ -22,7 +22,8 @@ pub enum Context {
 /// The longest name in the table is `CounterClockwiseContourIntegral;`. Bounds the look-ahead after one `&`.
 const MAX_NAME: usize = 32;
 
-/// Decodes `raw`: references are replaced, CR LF and CR become LF, NUL becomes U+FFFD. Borrows when nothing changes.
+/// Decodes `raw`: references are replaced, CR LF and CR become LF, NUL becomes U+FFFD. Borrows when nothing
+/// changes.
 pub fn decode(raw: &str, context: Context) -> Cow<'_, str> {
     let bytes = raw.as_bytes();
     let Some(first) = memchr3(b'&', b'\r', 0, bytes) else { return Cow::Borrowed(raw) };

@@ -1,9 +1,9 @@
-//! Bytes to text: which encoding a document is in, and its text in UTF-8, borrowed where the bytes are that already.
-//! Content codings (gzip and the like) are removed before.
+//! Bytes to text: which encoding a document is in, and its text in UTF-8, borrowed where the bytes are that
+//! already. Content codings (gzip and the like) are removed before.
 //!
-//! The order: byte order mark, `charset` of the HTTP header, declaration in the document's first 1,024 bytes, guess.
-//! A label that names no encoding counts as absent. Labels mean what the Encoding standard says: `gb2312` is GBK,
-//! `iso-8859-1` is windows-1252.
+//! The order: byte order mark, `charset` of the HTTP header, declaration in the document's first 1,024 bytes,
+//! guess. A label that names no encoding counts as absent. Labels mean what the Encoding standard says:
+//! `gb2312` is GBK, `iso-8859-1` is windows-1252.
 
 use std::borrow::Cow;
 

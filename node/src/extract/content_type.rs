@@ -1,5 +1,5 @@
-//! What kind of document a body is, from its `Content-Type` and, where that says nothing, its first bytes. Decoding is
-//! not done here.
+//! What kind of document a body is, from its `Content-Type` and, where that says nothing, its first bytes.
+//! Decoding is not done here.
 //!
 //! Source: WHATWG MIME Sniffing 4.4 (parsing) and 7.1 (unknown types, the part about text), bounded to
 //! [`SNIFF_BYTES`].
@@ -66,8 +66,8 @@ impl ContentType {
 }
 
 impl DocumentKind {
-    /// The kind of a body that begins with `head`. Bytes decide only where the type is missing or says nothing
-    /// (`application/octet-stream` says binary), and which XML it is.
+    /// The kind of a body that begins with `head`. Bytes decide only where the type is missing or says
+    /// nothing (`application/octet-stream` says binary), and which XML it is.
     pub fn of(content_type: Option<&ContentType>, head: &[u8]) -> DocumentKind {
         let head = &head[..head.len().min(SNIFF_BYTES)];
         let essence = content_type.map_or("", |parsed| parsed.essence.as_str());

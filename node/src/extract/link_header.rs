@@ -1,5 +1,5 @@
-//! The `Link` header field. Targets are given as written; they resolve against the URL of the response, not against
-//! the page's `<base>`.
+//! The `Link` header field. Targets are given as written; they resolve against the URL of the response, not
+//! against the page's `<base>`.
 //!
 //! Source: RFC 8288 section 3 and appendix B.2.
 

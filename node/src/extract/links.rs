@@ -1,10 +1,11 @@
-//! One pass over a page: its links, and what it says about itself. Links are as written; [`super::resolve`] makes
-//! them absolute. Whether a link may be followed is the caller's.
+//! One pass over a page: its links, and what it says about itself. Links are as written; [`super::resolve`]
+//! makes them absolute. Whether a link may be followed is the caller's.
 
 use std::borrow::Cow;
 
 use super::char_ref::{self, Context};
-use super::tokenizer::{Attribute, Element, ElementSet, Syntax, Tag, Tokenizer, key};
+use super::element::{Element, ElementSet, key};
+use super::tokenizer::{Attribute, Syntax, Tag, Tokenizer};
 use super::{MetaRobots, refresh, srcset};
 
 /// Links kept of one page unless the options say otherwise.
@@ -391,7 +392,8 @@ impl<'a> Scanner<'a, '_> {
     }
 }
 
-/// The relation that a `link` is kept for. A style sheet wins over `alternate`: together they mean an alternative one.
+/// The relation that a `link` is kept for. A style sheet wins over `alternate`: together they mean an
+/// alternative one.
 fn link_kind(rel: &str) -> Option<LinkKind> {
     const KINDS: [(&str, LinkKind); 10] = [
         ("canonical", LinkKind::Canonical),

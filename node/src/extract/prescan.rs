@@ -1,5 +1,5 @@
-//! What the first bytes of a document say about its encoding: the `meta` prescan and the XML declaration. It decodes
-//! nothing.
+//! What the first bytes of a document say about its encoding: the `meta` prescan and the XML declaration. It
+//! decodes nothing.
 //!
 //! Source: WHATWG HTML 13.2.3.2, "prescan a byte stream to determine its encoding" and "get an XML encoding".
 
@@ -21,8 +21,8 @@ pub(super) fn starts_ignoring_case(bytes: &[u8], prefix: &[u8]) -> bool {
     bytes.get(..prefix.len()).is_some_and(|head| head.eq_ignore_ascii_case(prefix))
 }
 
-/// The encoding that the document declares in its first [`PRESCAN_BYTES`]: by a `meta` element, else by an XML
-/// declaration; in XML only by the declaration.
+/// The encoding that the document declares in its first [`PRESCAN_BYTES`]: by a `meta` element, else by an
+/// XML declaration; in XML only by the declaration.
 pub(super) fn declared(body: &[u8], is_xml: bool) -> Option<&'static Encoding> {
     let head = &body[..body.len().min(PRESCAN_BYTES)];
     match head {
@@ -33,7 +33,8 @@ pub(super) fn declared(body: &[u8], is_xml: bool) -> Option<&'static Encoding> {
     if is_xml { xml_declaration(head) } else { meta(head).or_else(|| xml_declaration(head)) }
 }
 
-/// What was just read as ASCII cannot be UTF-16, and what says `x-user-defined` in a `meta` means windows-1252.
+/// What was just read as ASCII cannot be UTF-16, and what says `x-user-defined` in a `meta` means
+/// windows-1252.
 fn usable(encoding: &'static Encoding) -> &'static Encoding {
     if encoding == UTF_16BE || encoding == UTF_16LE {
         UTF_8
@@ -126,10 +127,12 @@ fn meta_element(head: &[u8], at: &mut usize) -> Option<Option<&'static Encoding>
     Some(charset.map(usable))
 }
 
-/// The spec's "get an attribute": name and value in lower case. The outer `None` is the end of the bytes, the inner
-/// one the end of the tag.
-#[allow(clippy::type_complexity)]
-fn attribute(head: &[u8], at: &mut usize) -> Option<Option<(Vec<u8>, Vec<u8>)>> {
+/// A name and a value.
+type Attribute = (Vec<u8>, Vec<u8>);
+
+/// The spec's "get an attribute": name and value in lower case. The outer `None` is the end of the bytes, the
+/// inner one the end of the tag.
+fn attribute(head: &[u8], at: &mut usize) -> Option<Option<Attribute>> {
     while is_space(*head.get(*at)?) || head[*at] == b'/' {
         *at += 1;
     }

@@ -1,10 +1,11 @@
-//! The value of `<meta http-equiv=refresh>` and of a `Refresh` header. It says where a page wants to go; it does not
-//! go there.
+//! The value of `<meta http-equiv=refresh>` and of a `Refresh` header. It says where a page wants to go; it
+//! does not go there.
 //!
 //! Source: WHATWG HTML, "shared declarative refresh steps".
 
-/// Parses `5; url='/n'`: the delay in whole seconds and the URL as written. A bare number has no URL and reloads the
-/// page. `None` when the value is not a refresh at all. A delay beyond `u32` is the largest `u32`.
+/// Parses `5; url='/n'`: the delay in whole seconds and the URL as written. A bare number has no URL and
+/// reloads the page. `None` when the value is not a refresh at all. A delay beyond `u32` is the largest
+/// `u32`.
 pub fn parse(value: &str) -> Option<(u32, Option<&str>)> {
     let rest = value.trim_start_matches(is_space);
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();

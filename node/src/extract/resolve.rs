@@ -1,8 +1,9 @@
-//! From references as written to absolute `http` and `https` URLs: the WHATWG serialization without the fragment. It is
-//! not the crawler's canonical form, which has further rewrites.
+//! From references as written to absolute `http` and `https` URLs: the WHATWG serialization without the
+//! fragment. It is not the crawler's canonical form, which has further rewrites.
 //!
-//! A page repeats itself and mostly points beside itself, so references are deduplicated as written before anything is
-//! parsed, and plain ones are joined by copying. What the shortcut cannot prove plain goes through the `url` crate.
+//! A page repeats itself and mostly points beside itself, so references are deduplicated as written before
+//! anything is parsed, and plain ones are joined by copying. What the shortcut cannot prove plain goes
+//! through the `url` crate.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -48,7 +49,8 @@ struct Entry {
     rel: Rel,
 }
 
-/// The links of a page, in order of first mention. References that were written differently may still be equal.
+/// The links of a page, in order of first mention. References that were written differently may still be
+/// equal.
 #[derive(Clone, Debug)]
 pub struct ResolvedLinks {
     /// What references were resolved against.
@@ -80,8 +82,9 @@ impl ResolvedLinks {
     }
 }
 
-/// The URL that a page's references resolve against: its first `base`, itself resolved against the URL that the page
-/// was finally fetched from. A `base` that does not parse, or of a `data:` or `javascript:` URL, has no effect.
+/// The URL that a page's references resolve against: its first `base`, itself resolved against the URL that
+/// the page was finally fetched from. A `base` that does not parse, or of a `data:` or `javascript:` URL, has
+/// no effect.
 pub fn base_of(page: &PageScan<'_>, document: &Url) -> Url {
     page.base
         .as_ref()
@@ -90,8 +93,8 @@ pub fn base_of(page: &PageScan<'_>, document: &Url) -> Url {
         .unwrap_or_else(|| document.clone())
 }
 
-/// Resolves one reference (a canonical link, a refresh) without shortcuts; `None` when it is no HTTP URL. `encoding` is
-/// the document's: it decides how characters outside ASCII in a query are written.
+/// Resolves one reference (a canonical link, a refresh) without shortcuts; `None` when it is no HTTP URL.
+/// `encoding` is the document's: it decides how characters outside ASCII in a query are written.
 pub fn resolve_one(href: &str, base: &Url, encoding: &'static Encoding) -> Option<Url> {
     let mut url = join(href, base, encoding).ok()?;
     url.set_fragment(None);
@@ -119,10 +122,11 @@ pub fn resolve(page: &PageScan<'_>, document: &Url, encoding: &'static Encoding)
     let mut known: HashMap<&str, Option<usize>> = HashMap::with_capacity(page.links.len());
 
     for Link { href, kind, rel } in &page.links {
-        let href = match memchr::memchr(b'#', href.as_bytes()) {
-            // In every state of the URL parser the first `#` begins the fragment.
-            Some(at) => &href[..at],
-            None => href,
+        // In every state of the URL parser the first `#` begins the fragment. The parser gets it to see, or
+        // it would strip white space before it as the end of the reference.
+        let (href, parsed) = match memchr::memchr(b'#', href.as_bytes()) {
+            Some(at) => (&href[..at], &href[..=at]),
+            None => (href.as_ref(), href.as_ref()),
         };
         if href.is_empty() && base_is_document {
             counts.same_document += 1;
@@ -144,7 +148,7 @@ pub fn resolve(page: &PageScan<'_>, document: &Url, encoding: &'static Encoding)
         };
         let start = text.len();
         if !plain.as_ref().is_some_and(|plain| plain.join(href, &mut text)) {
-            match join(href, &base, encoding) {
+            match join(parsed, &base, encoding) {
                 Ok(url) if matches!(url.scheme(), "http" | "https") => {
                     text.push_str(&url[..Position::AfterQuery])
                 }
@@ -217,8 +221,8 @@ impl<'b> PlainBase<'b> {
         })
     }
 
-    /// Appends the URL that `href` (without fragment) stands for, or leaves `out` alone and returns false when that
-    /// takes a parser.
+    /// Appends the URL that `href` (without fragment) stands for, or leaves `out` alone and returns false
+    /// when that takes a parser.
     fn join(&self, href: &str, out: &mut String) -> bool {
         let bytes = href.as_bytes();
         match bytes {
@@ -279,7 +283,8 @@ impl<'b> PlainBase<'b> {
     }
 }
 
-/// Appends an absolute URL whose part after `//` is `authority`, with the path that the serialization always has.
+/// Appends an absolute URL whose part after `//` is `authority`, with the path that the serialization always
+/// has.
 fn push_with_path(href: &str, authority: &[u8], out: &mut String) {
     match authority.iter().position(|b| matches!(b, b'/' | b'?')) {
         Some(end) if authority[end] == b'/' => out.push_str(href),
@@ -324,8 +329,8 @@ fn is_plain_query(query: &[u8]) -> bool {
     query.iter().all(|b| PLAIN[*b as usize] & QUERY != 0)
 }
 
-/// Whether a path (from the beginning of a segment on) and the query behind it are copied as they are: no byte is
-/// encoded, and no segment begins like a dot segment, be it as `%2e`.
+/// Whether a path (from the beginning of a segment on) and the query behind it are copied as they are: no
+/// byte is encoded, and no segment begins like a dot segment, be it as `%2e`.
 fn is_plain_path(path: &[u8]) -> bool {
     let mut before = b'/';
     for (at, b) in path.iter().enumerate() {
@@ -340,8 +345,8 @@ fn is_plain_path(path: &[u8]) -> bool {
     true
 }
 
-/// Whether what follows `//` is a lower-case DNS name that IDNA and the IPv4 parser leave alone, without user, port or
-/// root dot, and then a plain path or query.
+/// Whether what follows `//` is a lower-case DNS name that IDNA and the IPv4 parser leave alone, without
+/// user, port or root dot, and then a plain path or query.
 fn is_plain_authority(authority: &[u8]) -> bool {
     let end = authority.iter().position(|b| matches!(b, b'/' | b'?')).unwrap_or(authority.len());
     let (host, rest) = authority.split_at(end);

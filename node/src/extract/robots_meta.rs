@@ -1,8 +1,8 @@
-//! Page-level robots directives, from `<meta name=robots>` and `X-Robots-Tag`. Not robots.txt, and not the `rel` of a
-//! single link.
+//! Page-level robots directives, from `<meta name=robots>` and `X-Robots-Tag`. Not robots.txt, and not the
+//! `rel` of a single link.
 //!
-//! Source: the conventions that Google and Bing document; no standard exists. Directives from several places add up:
-//! the stricter wins.
+//! Source: the conventions that Google and Bing document; no standard exists. Directives from several places
+//! add up: the stricter wins.
 
 /// What a page asks of robots. The default is that all is allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,8 +27,9 @@ impl MetaRobots {
         }
     }
 
-    /// Adds one `X-Robots-Tag` field value for the crawler whose product token is `agent`. A user agent named before a
-    /// directive (`otherbot: nofollow, noindex`) scopes the rest of the value, up to the next one named.
+    /// Adds one `X-Robots-Tag` field value for the crawler whose product token is `agent`. A user agent named
+    /// before a directive (`otherbot: nofollow, noindex`) scopes the rest of the value, up to the next one
+    /// named.
     pub fn add_header(&mut self, value: &str, agent: &str) {
         let mut ours = true;
         for item in value.split(',') {

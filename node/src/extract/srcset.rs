@@ -2,9 +2,9 @@
 //!
 //! Source: WHATWG HTML, "parse a srcset attribute".
 
-/// The candidates' URLs, in order, as written. A comma inside a URL belongs to it, one at its end does not; a comma
-/// inside parentheses of a descriptor separates nothing. Candidates whose descriptors are wrong are left out, as
-/// browsers do.
+/// The candidates' URLs, in order, as written. A comma inside a URL belongs to it, one at its end does not; a
+/// comma inside parentheses of a descriptor separates nothing. Candidates whose descriptors are wrong are
+/// left out, as browsers do.
 pub fn urls(value: &str) -> impl Iterator<Item = &str> {
     let mut rest = value;
     std::iter::from_fn(move || {

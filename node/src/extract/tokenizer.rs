@@ -1,11 +1,11 @@
-//! A start-tag scanner: finds in HTML exactly the start tags and attributes that a WHATWG tokenizer with scripting
-//! off would emit, without building text, comment or doctype tokens. It is not a tree builder, so the switches that
-//! need a tree are decided by tag name alone:
+//! A start-tag scanner: finds in HTML exactly the start tags and attributes that a WHATWG tokenizer with
+//! scripting off would emit, without building text, comment or doctype tokens. It is not a tree builder, so
+//! the switches that need a tree are decided by tag name alone:
 //!
-//! * `title`, `textarea`, `style`, `xmp`, `iframe`, `noembed`, `noframes`, `script` and `plaintext` change the state
-//!   wherever they stand, also inside `svg` and `math`, where a browser would read markup;
-//! * `<![CDATA[` is a bogus comment (ends at the first `>`), as it is outside foreign content. With [`Syntax::Xml`] it is
-//!   a section up to `]]>`, and self-closed `<script/>` has no content.
+//! * `title`, `textarea`, `style`, `xmp`, `iframe`, `noembed`, `noframes`, `script` and `plaintext` change
+//!   the state wherever they stand, also inside `svg` and `math`, where a browser would read markup;
+//! * `<![CDATA[` is a bogus comment (ends at the first `>`), as it is outside foreign content. With
+//!   [`Syntax::Xml`] it is a section up to `]]>`, and self-closed `<script/>` has no content.
 //!
 //! Every byte is looked at a bounded number of times: what is unclosed ends the input, nothing is read again.
 //!
@@ -16,6 +16,7 @@ use std::borrow::Cow;
 use memchr::{memchr, memchr2, memmem};
 
 use super::char_ref::{self, Context};
+use super::element::{Element, ElementSet};
 
 /// Attributes of one tag that are looked at; later ones are skipped and flagged.
 pub const MAX_ATTRIBUTES: usize = 512;
@@ -28,149 +29,6 @@ pub enum Syntax {
     Html,
     /// `application/xhtml+xml`: CDATA sections exist and `/>` closes.
     Xml,
-}
-
-/// Elements that the scanner knows by name: those that carry links or page data, and those that change its state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-#[allow(missing_docs)]
-pub enum Element {
-    /// Any other name.
-    Other,
-    A,
-    Area,
-    Audio,
-    Base,
-    Embed,
-    Frame,
-    Html,
-    Iframe,
-    /// `img`, and `image`, which the tree builder renames to it.
-    Img,
-    Input,
-    Link,
-    Meta,
-    Noembed,
-    Noframes,
-    Noscript,
-    Object,
-    Plaintext,
-    Script,
-    Source,
-    Style,
-    Svg,
-    Textarea,
-    Title,
-    Track,
-    Video,
-    Xmp,
-}
-
-impl Element {
-    fn of(name: &[u8]) -> Element {
-        use Element::*;
-        if name.len() > 8 {
-            return if name.eq_ignore_ascii_case(b"plaintext") { Plaintext } else { Other };
-        }
-        match key(name) {
-            A_KEY => A,
-            AREA => Area,
-            AUDIO => Audio,
-            BASE => Base,
-            EMBED => Embed,
-            FRAME => Frame,
-            HTML => Html,
-            IFRAME => Iframe,
-            IMG | IMAGE => Img,
-            INPUT => Input,
-            LINK => Link,
-            META => Meta,
-            NOEMBED => Noembed,
-            NOFRAMES => Noframes,
-            NOSCRIPT => Noscript,
-            OBJECT => Object,
-            SCRIPT => Script,
-            SOURCE => Source,
-            STYLE => Style,
-            SVG => Svg,
-            TEXTAREA => Textarea,
-            TITLE => Title,
-            TRACK => Track,
-            VIDEO => Video,
-            XMP => Xmp,
-            _ => Other,
-        }
-    }
-
-    /// The name to close it with, for those whose content is not markup.
-    fn raw_name(self) -> Option<&'static [u8]> {
-        use Element::*;
-        Some(match self {
-            Iframe => b"iframe",
-            Noembed => b"noembed",
-            Noframes => b"noframes",
-            Plaintext => b"plaintext",
-            Script => b"script",
-            Style => b"style",
-            Textarea => b"textarea",
-            Title => b"title",
-            Xmp => b"xmp",
-            _ => return None,
-        })
-    }
-}
-
-/// A name of at most eight letters as a number. `| 0x20` maps no other byte onto a lower-case letter than the two cases
-/// of that letter, so for names made of letters equality of keys is equality without regard to ASCII case.
-pub(super) const fn key(name: &[u8]) -> u64 {
-    let mut key = 0u64;
-    let mut i = 0;
-    while i < name.len() && i < 8 {
-        key |= ((name[i] | 0x20) as u64) << (8 * i);
-        i += 1;
-    }
-    key
-}
-
-macro_rules! keys {
-    ($($name:ident = $text:literal),* $(,)?) => { $(const $name: u64 = key($text);)* };
-}
-keys! {
-    A_KEY = b"a", AREA = b"area", AUDIO = b"audio", BASE = b"base", EMBED = b"embed", FRAME = b"frame", HTML = b"html",
-    IFRAME = b"iframe", IMG = b"img", IMAGE = b"image", INPUT = b"input", LINK = b"link", META = b"meta",
-    NOEMBED = b"noembed", NOFRAMES = b"noframes", NOSCRIPT = b"noscript", OBJECT = b"object", SCRIPT = b"script",
-    SOURCE = b"source", STYLE = b"style", SVG = b"svg", TEXTAREA = b"textarea", TITLE = b"title", TRACK = b"track",
-    VIDEO = b"video", XMP = b"xmp",
-}
-
-/// A set of [`Element`]s.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ElementSet(u32);
-
-impl ElementSet {
-    /// Every element, also [`Element::Other`].
-    pub const ALL: ElementSet = ElementSet(u32::MAX);
-
-    /// The set of these.
-    pub const fn of(elements: &[Element]) -> ElementSet {
-        let mut bits = 0;
-        let mut i = 0;
-        while i < elements.len() {
-            bits |= 1 << elements[i] as u32;
-            i += 1;
-        }
-        ElementSet(bits)
-    }
-
-    /// What is in either.
-    pub const fn union(self, other: ElementSet) -> ElementSet {
-        ElementSet(self.0 | other.0)
-    }
-
-    /// Whether `element` is in the set.
-    pub const fn contains(self, element: Element) -> bool {
-        self.0 & (1 << element as u32) != 0
-    }
 }
 
 /// A tag that was asked for. Its attributes are in [`Tokenizer::attributes`] until the next call.
@@ -263,6 +121,28 @@ fn find(bytes: &[u8], at: usize, class: u8) -> Option<usize> {
     rest.iter().position(|b| CLASS[*b as usize] & class != 0).map(|n| at + n)
 }
 
+/// The first position of `byte` from `at` on. Most runs of text and most values are shorter than a call of
+/// `memchr` is worth, so the first words are looked at in line.
+#[inline(always)]
+fn find_byte(bytes: &[u8], mut at: usize, byte: u8) -> Option<usize> {
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    let pattern = ONES.wrapping_mul(u64::from(byte));
+    for _ in 0..IN_LINE_WORDS {
+        let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk()) else { break };
+        let unequal = u64::from_le_bytes(*word) ^ pattern;
+        // The lowest set bit is exact: borrows run upwards only.
+        let zero = unequal.wrapping_sub(ONES) & !unequal & (ONES << 7);
+        if zero != 0 {
+            return Some(at + zero.trailing_zeros() as usize / 8);
+        }
+        at += 8;
+    }
+    memchr(byte, bytes.get(at..)?).map(|n| at + n)
+}
+
+/// Words of eight bytes that are looked at before `memchr` is called.
+const IN_LINE_WORDS: usize = 2;
+
 /// The first position from `at` on whose byte is not white space.
 #[inline(always)]
 fn skip_space(bytes: &[u8], mut at: usize) -> Option<usize> {
@@ -273,8 +153,8 @@ fn skip_space(bytes: &[u8], mut at: usize) -> Option<usize> {
 }
 
 impl<'a> Tokenizer<'a> {
-    /// A scanner that reports the start tags of `starts` and the end tags of `ends`. End tags of raw content (such as
-    /// `</script>`) are consumed with it and never reported.
+    /// A scanner that reports the start tags of `starts` and the end tags of `ends`. End tags of raw content
+    /// (such as `</script>`) are consumed with it and never reported.
     pub fn new(text: &'a str, syntax: Syntax, starts: ElementSet, ends: ElementSet) -> Tokenizer<'a> {
         Tokenizer {
             text,
@@ -307,8 +187,8 @@ impl<'a> Tokenizer<'a> {
         tokenized_name(&self.text[tag.name.0..tag.name.1])
     }
 
-    /// The content of the raw element whose start tag was returned last, as written; the scanner goes on after its end
-    /// tag. Empty for elements that hold markup.
+    /// The content of the raw element whose start tag was returned last, as written; the scanner goes on
+    /// after its end tag. Empty for elements that hold markup.
     pub fn raw_text(&mut self) -> &'a str {
         let start = self.at;
         match self.raw.take() {
@@ -327,11 +207,11 @@ impl<'a> Tokenizer<'a> {
         }
         let bytes = self.text.as_bytes();
         loop {
-            let Some(open) = bytes.get(self.at..).and_then(|rest| memchr(b'<', rest)) else {
+            let Some(open) = find_byte(bytes, self.at, b'<') else {
                 self.at = bytes.len();
                 return None;
             };
-            let at = self.at + open + 1;
+            let at = open + 1;
             match bytes.get(at) {
                 Some(b) if b.is_ascii_alphabetic() => {
                     if let Some(tag) = self.start_tag(bytes, at) {
@@ -405,8 +285,8 @@ impl<'a> Tokenizer<'a> {
         Some(Tag { element, is_end: true, self_closing, name: (name, name_end) })
     }
 
-    /// Reads attributes up to the `>` of the tag: the position after it and whether it was `/>`. `None` when the input
-    /// ends first. `KEEP` records the attributes.
+    /// Reads attributes up to the `>` of the tag: the position after it and whether it was `/>`. `None` when
+    /// the input ends first. `KEEP` records the attributes.
     #[inline(always)]
     fn rest_of_tag<const KEEP: bool>(&mut self, bytes: &[u8], mut at: usize) -> Option<(usize, bool)> {
         if KEEP {
@@ -437,7 +317,7 @@ impl<'a> Tokenizer<'a> {
                 value = match bytes[at] {
                     quote @ (b'"' | b'\'') => {
                         let start = at + 1;
-                        let end = start + memchr(quote, &bytes[start..])?;
+                        let end = find_byte(bytes, start, quote)?;
                         at = end + 1;
                         (start, end)
                     }
@@ -500,7 +380,8 @@ fn after(bytes: &[u8], at: usize, byte: u8) -> usize {
     bytes.get(at..).and_then(|rest| memchr(byte, rest)).map_or(bytes.len(), |n| at + n + 1)
 }
 
-/// From the byte after `<!--`: the position after the comment. It ends at `-->`, `--!>`, or at once at `>` and `->`.
+/// From the byte after `<!--`: the position after the comment. It ends at `-->`, `--!>`, or at once at `>`
+/// and `->`.
 fn after_comment(bytes: &[u8], start: usize) -> usize {
     let mut at = start;
     while let Some(n) = bytes.get(at..).and_then(|rest| memchr(b'>', rest)) {

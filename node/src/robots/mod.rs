@@ -8,4 +8,4 @@ pub mod rules;
 pub mod verdict;
 
 pub use rules::{BYTE_LIMIT, RobotsRules, product_token};
-pub use verdict::{RobotsAnswer, RobotsPolicy, RobotsVerdict, VerdictKind};
+pub use verdict::{MAX_REDIRECTS, RobotsAnswer, RobotsPolicy, RobotsVerdict, VerdictKind};

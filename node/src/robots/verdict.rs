@@ -19,9 +19,6 @@ const LIFE_MS: u64 = 24 * 60 * 60 * 1000;
 /// unreachable file forbids everything before it is taken for unavailable (RFC 9309 sections 2.4 and 2.3.1.4).
 const STALE_MS: u64 = 30 * LIFE_MS;
 
-/// First wait before an unreachable file is tried again; doubles up to [`RETRY_MAX_MS`].
-const RETRY_MIN_MS: u64 = 30_000;
-
 /// Longest wait before an unreachable file is tried again.
 const RETRY_MAX_MS: u64 = 60 * 60 * 1000;
 
@@ -56,6 +53,9 @@ pub struct RobotsPolicy {
     /// Whether 401 and 403 forbid everything. RFC 9309 section 2.3.1.3 lets a crawler proceed; some site owners mean
     /// the contrary.
     pub forbidden_disallows: bool,
+    /// First wait before an unreachable file is tried again, in milliseconds; triples up to an hour, like the waits
+    /// between two attempts at a page.
+    pub retry_min_ms: u64,
 }
 
 /// What a verdict rests on.
@@ -108,18 +108,18 @@ impl RobotsVerdict {
             }
             RobotsAnswer::Response { status: 300..=428 | 430..=499, .. }
             | RobotsAnswer::RedirectsExceeded => settled(VerdictKind::Unavailable, RobotsRules::default()),
-            RobotsAnswer::Response { .. } | RobotsAnswer::Unreachable => Self::unreachable(previous, now_ms),
+            RobotsAnswer::Response { .. } | RobotsAnswer::Unreachable => Self::unreachable(policy, previous, now_ms),
         }
     }
 
-    fn unreachable(previous: Option<&Self>, now_ms: u64) -> Self {
+    fn unreachable(policy: &RobotsPolicy, previous: Option<&Self>, now_ms: u64) -> Self {
         let failures = previous.map_or(0, |verdict| verdict.failures).saturating_add(1);
-        let wait = RETRY_MIN_MS.checked_shl(failures - 1).map_or(RETRY_MAX_MS, |wait| wait.min(RETRY_MAX_MS));
+        let wait = policy.retry_min_ms.saturating_mul(3u64.saturating_pow(failures - 1)).min(RETRY_MAX_MS);
         let verdict = |kind, rules, since_ms| Self {
             kind,
             rules,
             since_ms,
-            expires_ms: now_ms.saturating_add(if failures > 31 { RETRY_MAX_MS } else { wait }),
+            expires_ms: now_ms.saturating_add(wait),
             failures,
         };
         let is_old = |since_ms: u64| now_ms.saturating_sub(since_ms) > STALE_MS;

@@ -12,7 +12,7 @@ use url::{Position, Url};
 use super::host_key::registrable_domain;
 
 /// How far from the seeds a crawl may go.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum ScopeKind {
     /// The seeds' hosts: same host name and port. `http` and `https` on their default ports are one host.

@@ -1,4 +1,5 @@
-//! Behaviour of extraction through its public doors: tables of cases, and html5ever as the oracle of the tokenizer.
+//! Behaviour of extraction through its public doors: tables of cases, and html5ever as the oracle of the
+//! tokenizer.
 
 mod charset;
 mod content_type;

@@ -1,5 +1,5 @@
-//! html5ever's tokenizer as the measure of ours: the start tags that it emits when the state is switched by tag name
-//! alone, with scripting off.
+//! html5ever's tokenizer as the measure of ours: the start tags that it emits when the state is switched by
+//! tag name alone, with scripting off.
 
 use std::cell::RefCell;
 

@@ -42,6 +42,7 @@ fn references_resolve_against_base_or_document() {
             vec!["http://h/a%20b", "http://h/%C3%BC", "http://h/%zz"],
         ),
         ("http://h/", "<a href='http://BÜCHER.example/'>", vec!["http://xn--bcher-kva.example/"]),
+        ("http://h/a/", "<a href='.. #f'><a href='x #f'>", vec!["http://h/a/..%20", "http://h/a/x%20"]),
         ("http://h/", "<base href='javascript:x'><a href=y>", vec!["http://h/y"]),
         ("http://h/", "<base href='http://['><a href=y>", vec!["http://h/y"]),
         ("http://h/d", "<base href='http://b/x?q#f'><a href='#top'>", vec!["http://b/x?q"]),

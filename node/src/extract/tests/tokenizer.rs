@@ -2,7 +2,8 @@ use proptest::prelude::*;
 
 use super::oracle::{OracleTag, start_tags};
 use crate::extract::char_ref::{Context, decode};
-use crate::extract::tokenizer::{Element, ElementSet, MAX_ATTRIBUTES, Syntax, Tokenizer};
+use crate::extract::element::{Element, ElementSet};
+use crate::extract::tokenizer::{MAX_ATTRIBUTES, Syntax, Tokenizer};
 
 /// Our start tags in the oracle's form. Text is filled in for titles only.
 fn ours(text: &str, starts: ElementSet) -> Vec<OracleTag> {
@@ -336,7 +337,8 @@ fn cost(text: &str) -> std::time::Duration {
         .unwrap_or_default()
 }
 
-/// Sixteen times the input may cost sixteen times as much, not 256 times: the bound lies between with room for noise.
+/// Sixteen times the input may cost sixteen times as much, not 256 times: the bound lies between with room
+/// for noise.
 #[test]
 fn cost_is_linear_on_hostile_input() {
     for unit in [
