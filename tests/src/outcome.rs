@@ -105,9 +105,11 @@ impl Records {
         self.all.iter().map(|record| record.url().to_owned()).collect()
     }
 
-    /// URLs with status 200 and no error.
+    /// URLs with status 200 and no error, sitemaps left out.
     pub fn pages(&self) -> BTreeSet<String> {
-        let good = self.all.iter().filter(|record| record.status() == Some(200) && record.error().is_empty());
+        let good = self.all.iter().filter(|record| {
+            record.status() == Some(200) && record.error().is_empty() && record.outcome() != "sitemap"
+        });
         good.map(|record| record.url().to_owned()).collect()
     }
 

@@ -203,7 +203,8 @@ impl Engine {
 
 fn inflate_step(inflate: &mut Decompress, input: &mut &[u8], out: &mut Vec<u8>) -> Result<Step, Cut> {
     let (before_in, before_out) = (inflate.total_in(), inflate.total_out());
-    let status = inflate.decompress_vec(input, out, FlushDecompress::None);
+    // "Finish" is only a hint: if the stream ends in this call, as that of most pages does, no window is kept.
+    let status = inflate.decompress_vec(input, out, FlushDecompress::Finish);
     let read = usize::try_from(inflate.total_in() - before_in).unwrap_or(input.len());
     *input = &input[read.min(input.len())..];
     match status {

@@ -425,8 +425,6 @@ enum Escape {
 fn script_end(bytes: &[u8], mut at: usize) -> Option<usize> {
     const SCRIPT: &[u8] = b"script";
     let mut escape = Escape::None;
-    // The dashes of `<!--` count towards its `-->`, what stands before them does not.
-    let mut dashes_from = at;
     loop {
         let rest = bytes.get(at..)?;
         if escape == Escape::None {
@@ -437,7 +435,6 @@ fn script_end(bytes: &[u8], mut at: usize) -> Option<usize> {
             at = open + 1;
             if bytes[at..].starts_with(b"!--") {
                 escape = Escape::Single;
-                dashes_from = open + 2;
                 at = open + 4;
             }
             continue;
@@ -445,7 +442,8 @@ fn script_end(bytes: &[u8], mut at: usize) -> Option<usize> {
         let mark = at + memchr2(b'<', b'>', rest)?;
         at = mark + 1;
         if bytes[mark] == b'>' {
-            if mark >= dashes_from + 2 && bytes[..mark].ends_with(b"--") {
+            // The dashes of the opening `<!--` count, too; nothing before them can be reached from here.
+            if bytes[..mark].ends_with(b"--") {
                 escape = Escape::None;
             }
             continue;

@@ -108,7 +108,9 @@ impl RobotsVerdict {
             }
             RobotsAnswer::Response { status: 300..=428 | 430..=499, .. }
             | RobotsAnswer::RedirectsExceeded => settled(VerdictKind::Unavailable, RobotsRules::default()),
-            RobotsAnswer::Response { .. } | RobotsAnswer::Unreachable => Self::unreachable(policy, previous, now_ms),
+            RobotsAnswer::Response { .. } | RobotsAnswer::Unreachable => {
+                Self::unreachable(policy, previous, now_ms)
+            }
         }
     }
 
@@ -269,7 +271,7 @@ mod tests {
     const HOUR: u64 = 60 * 60 * 1000;
 
     fn policy() -> RobotsPolicy {
-        RobotsPolicy { token: "dolomedes".to_owned(), forbidden_disallows: false }
+        RobotsPolicy { token: "dolomedes".to_owned(), forbidden_disallows: false, retry_min_ms: 30_000 }
     }
 
     fn response(status: u16, body: &str) -> RobotsAnswer<'_> {
@@ -346,7 +348,7 @@ mod tests {
             now = next.expires_ms();
             verdict = Some(next);
         }
-        assert_eq!(waits[..9], [30, 60, 120, 240, 480, 960, 1920, 3600, 3600]);
+        assert_eq!(waits[..7], [30, 90, 270, 810, 2430, 3600, 3600]);
         let given_up = judge(RobotsAnswer::Unreachable, verdict.as_ref(), now + HOUR);
         assert_eq!((given_up.kind(), given_up.allows(&page())), (VerdictKind::Unavailable, true));
         let still = judge(RobotsAnswer::Unreachable, Some(&given_up), now + 2 * HOUR);
