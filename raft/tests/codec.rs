@@ -4,8 +4,8 @@ use bytes::Bytes;
 use dolomedes_raft::{
     codec::{decode_entry, encode_entry},
     command::{
-        Command, Completion, Consumer, Entry, LeaseRef, MessageId, MessageResult, MoreOf, NewMessage, Outcome, Pace,
-        QueueConfig, QueueState,
+        Command, Completion, Consumer, Entry, LeaseRef, MessageId, MessageResult, MoreOf, NewMessage,
+        Outcome, Pace, QueueConfig, QueueState,
     },
 };
 use proptest::{collection::vec, option, prelude::*};
@@ -20,11 +20,8 @@ fn text() -> impl Strategy<Value = String> {
 
 fn queue_config() -> impl Strategy<Value = QueueConfig> {
     let budget = || option::of(any::<u64>());
-    (
-        any::<(u32, u32, u64, u64, u64, bool)>(),
-        (budget(), budget(), budget(), budget()),
-    )
-        .prop_map(|((max_attempts, max_lost, capacity, key_delay_ms, retention_ms, finishes), budgets)| {
+    (any::<(u32, u32, u64, u64, u64, bool)>(), (budget(), budget(), budget(), budget())).prop_map(
+        |((max_attempts, max_lost, capacity, key_delay_ms, retention_ms, finishes), budgets)| {
             let (unit_budget, byte_budget, key_unit_budget, key_byte_budget) = budgets;
             QueueConfig {
                 max_attempts,
@@ -38,7 +35,8 @@ fn queue_config() -> impl Strategy<Value = QueueConfig> {
                 key_byte_budget,
                 finishes,
             }
-        })
+        },
+    )
 }
 
 fn consumer() -> impl Strategy<Value = Consumer> {
@@ -52,10 +50,16 @@ fn lease() -> impl Strategy<Value = LeaseRef> {
 fn result() -> impl Strategy<Value = MessageResult> {
     let outcome = prop_oneof![
         any::<(u32, u64)>().prop_map(|(units, bytes)| Outcome::Done { units, bytes }),
-        (any::<u64>(), text(), any::<bool>())
-            .prop_map(|(after_ms, reason, free)| Outcome::Retry { after_ms, reason, free }),
-        (text(), any::<u32>(), any::<u64>())
-            .prop_map(|(reason, units, bytes)| Outcome::Dead { reason, units, bytes }),
+        (any::<u64>(), text(), any::<bool>()).prop_map(|(after_ms, reason, free)| Outcome::Retry {
+            after_ms,
+            reason,
+            free
+        }),
+        (text(), any::<u32>(), any::<u64>()).prop_map(|(reason, units, bytes)| Outcome::Dead {
+            reason,
+            units,
+            bytes
+        }),
     ];
     (any::<(u64, u32, u64)>(), outcome).prop_map(|((index, ordinal, sequence), outcome)| MessageResult {
         id: MessageId { index, ordinal },
@@ -65,8 +69,11 @@ fn result() -> impl Strategy<Value = MessageResult> {
 }
 
 fn completion() -> impl Strategy<Value = Completion> {
-    let pace = (any::<(u64, u64)>(), option::of(bytes()))
-        .prop_map(|((hold_ms, delay_ms), note)| Pace { hold_ms, delay_ms, note });
+    let pace = (any::<(u64, u64)>(), option::of(bytes())).prop_map(|((hold_ms, delay_ms), note)| Pace {
+        hold_ms,
+        delay_ms,
+        note,
+    });
     (lease(), vec(result(), 0..4), option::of(pace), any::<bool>())
         .prop_map(|(lease, results, pace, release)| Completion { lease, results, pace, release })
 }
@@ -90,8 +97,11 @@ fn command() -> impl Strategy<Value = Command> {
     );
     let more = (lease(), any::<u32>()).prop_map(|(lease, messages)| MoreOf { lease, messages });
     prop_oneof![
-        (text(), queue_config(), bytes())
-            .prop_map(|(name, config, spec)| Command::CreateQueue { name, config, spec }),
+        (text(), queue_config(), bytes()).prop_map(|(name, config, spec)| Command::CreateQueue {
+            name,
+            config,
+            spec
+        }),
         (any::<u64>(), queue_config(), option::of(bytes()))
             .prop_map(|(queue, config, spec)| Command::ConfigureQueue { queue, config, spec }),
         (any::<u64>(), state).prop_map(|(queue, state)| Command::SetQueueState { queue, state }),

@@ -139,7 +139,11 @@ pub(super) fn check(reader: &dyn Reader) {
 
 fn check_queue(queue: &QueueInfo, keys: &[KeyInfo], tables: &Tables) {
     let c = &queue.counters;
-    assert_eq!(c.accepted, c.ready + c.delayed + c.leased + c.done + c.dead, "accepted messages are lost: {c:?}");
+    assert_eq!(
+        c.accepted,
+        c.ready + c.delayed + c.leased + c.done + c.dead,
+        "accepted messages are lost: {c:?}"
+    );
     let back = keys.iter().filter(|key| key.exhausted).map(|key| key.ready).sum::<u64>();
     assert_eq!(tables.count(READY), c.ready + back, "rows of ready messages");
     assert_eq!(tables.count(DELAYED), c.delayed, "rows of delayed messages");

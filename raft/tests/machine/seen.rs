@@ -23,7 +23,8 @@ fn put(queue: u64, fingerprints: impl Iterator<Item = u128>) -> Command {
 #[test]
 fn the_exact_set_decides_at_every_stage_of_the_filter() {
     let mut node = Node::new();
-    let create = |name: &str| Command::CreateQueue { name: name.into(), config: config(), spec: Bytes::new() };
+    let create =
+        |name: &str| Command::CreateQueue { name: name.into(), config: config(), spec: Bytes::new() };
     node.apply(0, vec![create("one"), create("two")]);
     node.apply(0, vec![put(1, 0..1000), put(2, 500..600)]);
 
@@ -62,7 +63,10 @@ fn the_exact_set_decides_at_every_stage_of_the_filter() {
     assert!(filter.is_complete());
     assert!(statuses(vec![put(1, 0..1001)]).iter().all(|status| *status == PutStatus::Duplicate));
     assert!(statuses(vec![put(2, 0..500)]).iter().all(|status| *status == PutStatus::Accepted));
-    assert_eq!(statuses(vec![put(2, 600..601), put(2, 600..601)]), [PutStatus::Accepted, PutStatus::Duplicate]);
+    assert_eq!(
+        statuses(vec![put(2, 600..601), put(2, 600..601)]),
+        [PutStatus::Accepted, PutStatus::Duplicate]
+    );
     assert_eq!(
         statuses(vec![put(2, [700, 700].into_iter())]),
         [PutStatus::Accepted, PutStatus::Duplicate],

@@ -13,8 +13,8 @@ use std::{
 
 use bytes::Bytes;
 use dolomedes_raft::command::{
-    Attached, Claimed, Command, Completion, CompletionVerdict, Consumer, LeaseRef, MessageId, MessageResult, MoreOf,
-    NewMessage, Outcome, Pace, QueueConfig, QueueId, QueueState, Reply,
+    Attached, Claimed, Command, Completion, CompletionVerdict, Consumer, LeaseRef, MessageId, MessageResult,
+    MoreOf, NewMessage, Outcome, Pace, QueueConfig, QueueId, QueueState, Reply,
 };
 
 use super::harness::{Node, config};
@@ -101,19 +101,15 @@ fn result(mut text: &str) -> MessageResult {
     let what = parts.next().unwrap();
     let mut part = || parts.next();
     let outcome = match what {
-        "done" => {
-            Outcome::Done { units: part().map_or(1, number), bytes: part().map_or(100, number) }
-        }
+        "done" => Outcome::Done { units: part().map_or(1, number), bytes: part().map_or(100, number) },
         "retry" => Outcome::Retry {
             after_ms: part().map_or(0, number),
             reason: part().unwrap_or("failed").to_owned(),
             free: false,
         },
-        "free" => Outcome::Retry {
-            after_ms: part().map_or(0, number),
-            reason: "given back".to_owned(),
-            free: true,
-        },
+        "free" => {
+            Outcome::Retry { after_ms: part().map_or(0, number), reason: "given back".to_owned(), free: true }
+        }
         "dead" => Outcome::Dead {
             reason: String::from_utf8(owned(part().unwrap_or("refused")).to_vec()).unwrap(),
             units: part().map_or(0, number),
@@ -190,7 +186,8 @@ impl Story {
             },
             "configure" => {
                 let queue = self.queue(words.next());
-                let before = self.node.state().queue(queue).unwrap().map_or_else(config, |queue| queue.config);
+                let before =
+                    self.node.state().queue(queue).unwrap().map_or_else(config, |queue| queue.config);
                 let spec = words.option("spec").map(owned);
                 Command::ConfigureQueue { queue, config: self.config(before, words), spec }
             }
@@ -283,7 +280,9 @@ impl Story {
         let replies = self.node.apply(self.now, commands.clone());
         let mut story = String::new();
         for (command, reply) in commands.iter().zip(replies) {
-            if let (Command::CreateQueue { name, .. }, Reply::Queue { queue, created: true }) = (command, &reply) {
+            if let (Command::CreateQueue { name, .. }, Reply::Queue { queue, created: true }) =
+                (command, &reply)
+            {
                 self.queues.insert(name.clone(), *queue);
             }
             if let Reply::Attached(attached) = &reply {
@@ -319,7 +318,8 @@ impl Story {
                 }
                 if let Some(lease) = &key.lease {
                     let Consumer { node, epoch } = lease.consumer;
-                    write!(text, ", w{node}.{epoch} until {} under {}", lease.expires_at, lease.fence).unwrap();
+                    write!(text, ", w{node}.{epoch} until {} under {}", lease.expires_at, lease.fence)
+                        .unwrap();
                 }
                 if key.exhausted {
                     text.push_str(", exhausted");
