@@ -2,9 +2,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use bytes::Bytes;
 use dolomedes_raft::{
-    command::Command,
+    command::{Command, NewMessage, PutStatus, QueueConfig, Reply},
     group::{Group, GroupOptions},
+    machine::read::State,
 };
 use dolomedes_storage::{
     engine::Engine,
@@ -99,7 +101,7 @@ fn acknowledged_commands_survive_any_crash() {
     let mut runner = TestRunner::new(ProptestConfig {
         max_shrink_iters: 20,
         failure_persistence: None,
-        ..ProptestConfig::with_cases(12)
+        ..ProptestConfig::with_cases(48)
     });
     runner
         .run(&vec(life(), 1..5), |lives| {
@@ -126,4 +128,60 @@ async fn every_crash_image_holds_what_was_acknowledged() {
         let group = open(Arc::new(image), snapshots.path(), GroupOptions::default()).await;
         assert!((20..=30).contains(&counted(&group, "n").await));
     }
+}
+
+/// What was acknowledged but not yet applied when the process ended can be read as soon as the group is open again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_after_opening_see_what_was_acknowledged() {
+    let (dir, engine) = (TempDir::new().unwrap(), MemoryEngine::new());
+    let group = open(Arc::new(engine.clone()), dir.path(), GroupOptions::default()).await;
+    for _ in 0..50 {
+        group.submit(count("n", 100)).await.unwrap();
+    }
+    // Where the rows of the last commands were lost and their entries were not.
+    for image in engine.crash_images() {
+        let snapshots = TempDir::new().unwrap();
+        let group = open(Arc::new(image), snapshots.path(), GroupOptions::default()).await;
+        let found = group.view(|reader, generation| State::new(reader, GROUP, generation).checkpoint("n"));
+        assert_eq!(found.unwrap().unwrap().version, 50);
+    }
+}
+
+/// The filter of known fingerprints is made anew at each start; meanwhile and afterwards known messages are known.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn known_fingerprints_are_known_after_a_restart() {
+    let (dir, engine) = (TempDir::new().unwrap(), MemoryEngine::new());
+    let put = |queue, from: u128| {
+        let message = |fingerprint| NewMessage {
+            key: Bytes::from_static(b"host"),
+            priority: 5,
+            delay_ms: 0,
+            fingerprint: Some(fingerprint),
+            payload: Bytes::new(),
+        };
+        Command::Put { queue, messages: (from..from + 10_000).map(message).collect() }
+    };
+    let mut group = open(Arc::new(engine.clone()), dir.path(), GroupOptions::default()).await;
+    let config = QueueConfig {
+        max_attempts: 1,
+        max_lost: 1,
+        capacity: 1 << 20,
+        key_delay_ms: 0,
+        retention_ms: 0,
+        unit_budget: None,
+        byte_budget: None,
+        key_unit_budget: None,
+        key_byte_budget: None,
+        finishes: false,
+    };
+    let create = Command::CreateQueue { name: "q".into(), config, spec: Bytes::new() };
+    let Reply::Queue { queue, .. } = group.submit(create).await.unwrap() else { panic!("no queue") };
+    for expected in [PutStatus::Accepted, PutStatus::Duplicate, PutStatus::Duplicate] {
+        let Reply::Put(statuses) = group.submit(put(queue, 1)).await.unwrap() else { panic!("not put") };
+        assert!(statuses.iter().all(|status| *status == expected), "{expected:?} is not what was found");
+        group.shutdown().await.unwrap();
+        group = open(Arc::new(engine.clone()), dir.path(), GroupOptions::default()).await;
+    }
+    let Reply::Put(statuses) = group.submit(put(queue, 1 << 64)).await.unwrap() else { panic!("not put") };
+    assert!(statuses.iter().all(|status| *status == PutStatus::Accepted));
 }

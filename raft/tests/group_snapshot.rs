@@ -171,9 +171,10 @@ async fn the_log_stays_within_its_bounds() {
             group.submit(count("n", 4000)).await.unwrap();
         }
         eventually("there is a newer snapshot", || group.metrics().snapshot > snapshot).await;
-        eventually("the log is purged", || group.metrics().log_bytes < 260_000).await;
+        eventually("the log is purged", || group.metrics().log_bytes < 250_000).await;
+        eventually("the purge is told of", || group.metrics().purged.is_some()).await;
         let metrics = group.metrics();
-        assert!(metrics.purged <= metrics.snapshot && metrics.purged.is_some(), "{round}: {metrics:?}");
+        assert!(metrics.purged <= metrics.snapshot, "{round}: {metrics:?}");
     }
     group.shutdown().await.unwrap();
     let group = open(Arc::new(engine), dir.path(), options).await;

@@ -6,6 +6,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread::JoinHandle,
+    time::Duration,
 };
 
 use dolomedes_raft::group::{log::GroupLog, snapshot::Snapshots, state::GroupState, types::Types};
@@ -75,6 +76,8 @@ fn write_beside(sync: &Arc<LogSync>, stop: Arc<AtomicBool>) -> JoinHandle<()> {
                 }
             }
             next += 2;
+            // Busy, but not with all of the machine.
+            std::thread::park_timeout(Duration::from_micros(200));
         }
     })
 }

@@ -149,8 +149,8 @@ struct Inner {
 }
 
 impl Group {
-    /// Opens the group whose only voter is this node, creates it if there is none, and returns once the node leads it.
-    /// Runs on the present tokio runtime from then on.
+    /// Opens the group whose only voter is this node, creates it if there is none, and returns once the node leads it and
+    /// everything that was ever acknowledged can be read. Runs on the present tokio runtime from then on.
     ///
     /// # Errors
     /// If the storage fails or is damaged, or if the log and the rows contradict each other.
@@ -167,32 +167,10 @@ impl Group {
             .await
             .map_err(|error| refused(error.to_string()))?;
 
-        match raft.initialize(BTreeMap::from([(node, EmptyNode::new())])).await {
-            // It exists already.
-            Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => {}
-            Err(error) => return Err(refused(error.to_string())),
-        }
-        let (others, own) = {
-            let metrics = raft.metrics();
-            let metrics = metrics.borrow_watched();
-            let mut others = metrics.membership_config.voter_ids().filter(|voter| *voter != node);
-            (others.next(), metrics.membership_config.log_id().is_some())
-        };
-        if let Some(other) = others.filter(|_| own) {
+        if let Err(detail) = lead_alone(&raft, node).await {
             let _ = raft.shutdown().await;
-            return Err(refused(format!("node {other} votes in it too, and this node runs alone")));
+            return Err(refused(detail));
         }
-        // A lone voter need not wait for an election timeout: nobody else can lead.
-        raft.trigger().elect(false).await.map_err(|error| refused(error.to_string()))?;
-        let elected = raft
-            .wait(Some(ELECTION_PATIENCE))
-            .metrics(
-                |metrics| metrics.state == ServerState::Leader || metrics.running_state.is_err(),
-                "leading",
-            )
-            .await
-            .map_err(|error| refused(error.to_string()))?;
-        elected.running_state.map_err(|error| refused(error.to_string()))?;
 
         let (stopping, stopped) = watch::channel(false);
         let (failed, failure) = watch::channel(None);
@@ -234,7 +212,7 @@ impl Group {
     /// gives its reply.
     ///
     /// # Errors
-    /// [`SubmitError::Overloaded`] if there is no room, or others wait for it.
+    /// [`SubmitError::Overloaded`] if there is no room, or another submission is under way.
     pub fn try_submit(
         &self,
         command: Command,
@@ -346,6 +324,32 @@ impl Drop for Inner {
         let raft = self.raft.clone();
         self.runtime.spawn(async move { raft.shutdown().await });
     }
+}
+
+/// Makes this node the leader of a group in which nobody else votes, and returns when all of the log is applied, so that
+/// from here on reads see whatever was acknowledged before the start.
+async fn lead_alone(raft: &Consensus, node: u64) -> Result<(), String> {
+    match raft.initialize(BTreeMap::from([(node, EmptyNode::new())])).await {
+        // It exists already.
+        Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => {}
+        Err(error) => return Err(error.to_string()),
+    }
+    let other = raft.with_raft_state(move |state| {
+        state.membership_state.effective().voter_ids().find(|voter| *voter != node)
+    });
+    if let Some(other) = other.await.map_err(|error| error.to_string())? {
+        return Err(format!("node {other} votes in it too, and this node runs alone"));
+    }
+    // A lone voter need not wait for an election timeout: nobody else can lead.
+    raft.trigger().elect(false).await.map_err(|error| error.to_string())?;
+    let wait = raft.wait(Some(ELECTION_PATIENCE));
+    let leads = wait.metrics(
+        |metrics| metrics.state == ServerState::Leader || metrics.running_state.is_err(),
+        "this node leads",
+    );
+    leads.await.map_err(|error| error.to_string())?.running_state.map_err(|error| error.to_string())?;
+    raft.ensure_linearizable(ReadPolicy::ReadIndex).await.map_err(|error| error.to_string())?;
+    Ok(())
 }
 
 /// Reports the end of consensus unless it was asked for.
