@@ -11,5 +11,6 @@ pub mod record;
 pub mod robots;
 pub mod sink;
 pub mod sitemap;
+pub mod totals;
 pub mod trap;
 pub mod url;

@@ -11,6 +11,8 @@ use dolomedes_raft::command::{
 use dolomedes_storage::codec::{DecodeError, Decoder, Encoder};
 use serde::{Deserialize, Serialize};
 
+use crate::totals::Class;
+
 /// A short stable word that scripts may compare.
 pub type Word = Cow<'static, str>;
 
@@ -172,6 +174,8 @@ pub struct Envelope {
     pub message: MessageId,
     /// Its attempt, from 1.
     pub attempt: u32,
+    /// What the record counts as.
+    pub class: Class,
     /// What was, or would have been, reported of it.
     pub outcome: Outcome,
     /// What was learnt about the host.
@@ -260,6 +264,7 @@ impl Envelope {
         out.u8(FORMAT).uint(self.queue).uint(self.consumer.node).uint(self.consumer.epoch);
         out.bytes(&self.lease.key).uint(self.lease.fence);
         out.uint(self.message.index).uint(self.message.ordinal.into()).uint(self.attempt.into());
+        out.u8(self.class.number());
         encode_outcome(&mut out, &self.outcome);
         out.option(self.pace.as_ref(), |out, pace| {
             out.uint(pace.hold_ms).uint(pace.delay_ms);
@@ -298,6 +303,7 @@ impl Envelope {
             lease: LeaseRef { key: share(from.bytes()?), fence: from.uint()? },
             message: MessageId { index: from.uint()?, ordinal: from.uint32()? },
             attempt: from.uint32()?,
+            class: Class::from_number(from.u8()?).ok_or_else(|| from.error("there is no such class"))?,
             outcome: decode_outcome(&mut from)?,
             pace: from.option(|from| {
                 Ok(Pace {
@@ -494,14 +500,15 @@ mod tests {
     fn envelopes() -> impl Strategy<Value = Envelope> {
         let pace = (any::<u64>(), any::<u64>(), prop::option::of(blobs()))
             .prop_map(|(hold_ms, delay_ms, note)| Pace { hold_ms, delay_ms, note });
-        let numbers = (any::<[u64; 5]>(), any::<u32>(), any::<u32>());
+        let numbers = (any::<[u64; 5]>(), any::<u32>(), any::<u32>(), 0u8..6);
         (numbers, blobs(), outcomes(), prop::option::of(pace), blobs(), prop::option::of(exchanges()))
-            .prop_map(|((numbers, ordinal, attempt), key, outcome, pace, line, exchange)| Envelope {
+            .prop_map(|((numbers, ordinal, attempt, class_number), key, outcome, pace, line, exchange)| Envelope {
                 queue: numbers[0],
                 consumer: Consumer { node: numbers[1], epoch: numbers[2] },
                 lease: LeaseRef { key, fence: numbers[3] },
                 message: MessageId { index: numbers[4], ordinal },
                 attempt,
+                class: Class::from_number(class_number).unwrap(),
                 outcome,
                 pace,
                 line,

@@ -161,6 +161,12 @@ impl Intake {
         self.wire_bytes
     }
 
+    /// Bytes in memory, about.
+    pub(super) fn held_bytes(&self) -> u64 {
+        let received = if self.keep_wire || self.decoders.is_empty() { self.wire_bytes } else { 0 };
+        received + self.out.len() as u64
+    }
+
     /// Takes a chunk; `false`: no more is wanted.
     pub(super) fn push(&mut self, mut chunk: Bytes) -> bool {
         let plain = self.decoders.is_empty();

@@ -2,10 +2,12 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode, Version};
+use tokio::sync::OwnedSemaphorePermit;
 use url::Url;
 
 use super::body::{Cut, Limits};
@@ -89,6 +91,9 @@ pub struct Fetched {
     /// The response head, likewise. `Transfer-Encoding` is renamed to `X-Crawler-Transfer-Encoding`, because the body
     /// that belongs to it has no such framing any more.
     pub response_head: Option<Bytes>,
+    /// For a large body: its place among the [`super::LARGE_BODIES`] that may be in memory at once. Whoever takes the
+    /// body and keeps it keeps this as well.
+    pub room: Option<Arc<OwnedSemaphorePermit>>,
 }
 
 impl Fetched {

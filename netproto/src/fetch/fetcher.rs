@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use http::header::{self, HeaderValue};
 use http::{HeaderMap, Method};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep_until};
 use url::Url;
 
@@ -45,7 +46,14 @@ struct Shared {
     guard: AddressGuard,
     headers: HeaderMap,
     via_proxy: bool,
+    large_bodies: Arc<Semaphore>,
 }
+
+/// Bodies over [`LARGE_BODY`] that are in memory at the same time; further ones wait for their turn, within their total
+/// deadline. It bounds memory whatever the servers send: with the default caps to some 300 MiB.
+pub const LARGE_BODIES: usize = 8;
+/// Bytes, as received or decoded, from which on a body is large.
+const LARGE_BODY: u64 = 1 << 20;
 
 impl Fetcher {
     /// Sets up a fetcher; nothing is sent yet, and no name server is looked for.
@@ -99,8 +107,9 @@ impl Fetcher {
         if let Some(proxy) = proxy {
             builder = builder.proxy(proxy);
         }
+        let large_bodies = Arc::new(Semaphore::new(LARGE_BODIES));
         let client = builder.build().map_err(|error| ConfigError::Client(error.to_string()))?;
-        Ok(Self { shared: Arc::new(Shared { client, guard, headers, via_proxy }) })
+        Ok(Self { shared: Arc::new(Shared { client, guard, headers, via_proxy, large_bodies }) })
     }
 
     /// Makes one exchange: one hop, no redirect is followed, and no failed one is tried again, but for one case: if a
@@ -157,7 +166,9 @@ impl Fetcher {
         let headers = std::mem::take(response.headers_mut());
         let length = response.content_length();
         let mut intake = Intake::new(&headers, limits, keep_wire, length);
-        let cut = read_body(response, &mut intake, &deadlines, started, sleep.as_mut()).await;
+        let mut room = Room { places: &self.shared.large_bodies, taken: None };
+        let cut =
+            read_body(response, &mut intake, &mut room, &deadlines, started, sleep.as_mut()).await;
         timings.total = started.elapsed();
         let cut = cut.map_err(|kind| {
             let message =
@@ -180,6 +191,7 @@ impl Fetcher {
             tls: progress.take_tls(),
             request_head,
             response_head,
+            room: room.taken.map(Arc::new),
         })
     }
 
@@ -227,10 +239,26 @@ fn name_of(phase: Phase) -> &'static str {
     }
 }
 
+/// A large body's place in memory.
+struct Room<'a> {
+    places: &'a Arc<Semaphore>,
+    taken: Option<OwnedSemaphorePermit>,
+}
+
+impl Room<'_> {
+    async fn wait(&mut self, until: Instant) -> Result<(), FailureKind> {
+        let place = tokio::time::timeout_at(until, self.places.clone().acquire_owned()).await;
+        // It is never closed; if it were, there would be no bound to keep.
+        self.taken = place.map_err(|_| FailureKind::TotalTimeout)?.ok();
+        Ok(())
+    }
+}
+
 /// Reads the body to its end or to a cap. `Ok(Some)`: it ended too early or is broken.
 async fn read_body(
     mut response: reqwest::Response,
     intake: &mut Intake,
+    room: &mut Room<'_>,
     deadlines: &Deadlines,
     started: Instant,
     mut sleep: Pin<&mut Sleep>,
@@ -264,6 +292,14 @@ async fn read_body(
             Ok(Some(bytes)) => {
                 if !intake.push(bytes) {
                     return Ok(None);
+                }
+                if intake.held_bytes() > LARGE_BODY && room.taken.is_none() {
+                    room.wait(end).await?;
+                    // Our own waiting is not the server's slowness.
+                    if let Some(rate) = deadlines.min_rate {
+                        window_end = Instant::now() + rate.window;
+                        window_bytes = intake.wire_bytes();
+                    }
                 }
             }
             Ok(None) => return Ok(None),

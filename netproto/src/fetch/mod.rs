@@ -41,7 +41,7 @@ pub use decode::Coding;
 pub use dns::DnsConfig;
 pub use exchange::{Conditional, Fetched, Request};
 pub use failure::{FailureKind, FetchFailure};
-pub use fetcher::Fetcher;
+pub use fetcher::{Fetcher, LARGE_BODIES};
 pub use names::{Resolve, ResolveError, ResolveErrorKind, Resolving};
 pub use static_names::{BadStaticName, StaticNames};
 pub use timings::Timings;

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
 use super::rules::Rules;
-use crate::{record::Envelope, sink::DeliveryHandle};
+use crate::{record::Envelope, sink::DeliveryHandle, totals::Class};
 
 /// Results that one batch takes at most.
 const BATCH: usize = 512;
@@ -63,8 +63,11 @@ impl Finished {
 /// What is written down about it.
 #[derive(Debug)]
 pub(super) struct Recorded {
+    pub class: Class,
     pub line: bytes::Bytes,
     pub exchange: Option<crate::record::Exchange>,
+    /// The archived body's place in memory, until it is in the spool.
+    pub _room: Option<Arc<tokio::sync::OwnedSemaphorePermit>>,
 }
 
 /// What a finished batch tells the crawl.
@@ -229,6 +232,7 @@ impl Finisher {
             lease: result.lease.clone(),
             message: id,
             attempt: result.attempt,
+            class: record.class,
             outcome: result.outcome.clone(),
             pace: result.pace.as_ref().map(|pace| Pace { note: None, ..*pace }),
             line: record.line,

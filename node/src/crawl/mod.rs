@@ -37,7 +37,7 @@ pub use self::{
     watch::Watch,
     window::{AfterResult, ClaimPlan, HostId, Returned, Start, Window, WindowLimits, Work},
 };
-use crate::{clock::Clock, config::CrawlConfig, politeness::PaceRules};
+use crate::{clock::Clock, config::CrawlConfig, politeness::PaceRules, totals::Totals};
 
 /// Failed probes of a host, after the failures that opened its breaker, until it is given up.
 const PROBES: u32 = 3;
@@ -93,21 +93,25 @@ pub async fn run(config: CrawlConfig, watch: Arc<Watch>, stop: CancellationToken
         }
     };
     let finished = end == End::Finished;
-    let closing = tokio::task::spawn_blocking(move || close_delivery(delivery, finished));
-    closing.await.context("delivering the last records failed")??;
-    let summary = open::summarize(&group, queue, &config, &watch, end, already_finished, started.elapsed())?;
+    let closing = delivery.clone();
+    let closed = tokio::task::spawn_blocking(move || closing.close(finished).map(drop));
+    closed
+        .await
+        .context("delivering the last records failed")?
+        .map_err(|failure| anyhow!(failure).context("the last records cannot be delivered"))?;
+    let totals = delivery.totals();
+    let summary = open::summarize(&group, queue, &config, &watch, Ended { end, already_finished, totals, started })?;
     drop(group);
     node.close().await.context("cannot close the data directory")?;
     Ok(summary)
 }
 
-fn close_delivery(delivery: Arc<crate::sink::DeliveryHandle>, finished: bool) -> anyhow::Result<()> {
-    let flushed = match Arc::try_unwrap(delivery) {
-        Ok(delivery) => delivery.close(finished),
-        // A stage is still letting go of it; everything that was judged is flushed all the same.
-        Err(shared) => shared.flush(),
-    };
-    flushed.map(drop).map_err(|failure| anyhow!(failure).context("the last records cannot be delivered"))
+/// How a run ended.
+struct Ended {
+    end: End,
+    already_finished: bool,
+    totals: Totals,
+    started: Instant,
 }
 
 fn limits(config: &CrawlConfig) -> WindowLimits {

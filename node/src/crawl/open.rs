@@ -1,7 +1,7 @@
 //! Opening a job: the node, the queue with its description, the spool and the sinks; and taking up what an earlier run left
 //! unfinished, so that no record is repeated or lost.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use bytes::Bytes;
@@ -17,12 +17,13 @@ use dolomedes_storage::{
     spool::{Spool, SpoolOptions},
 };
 
-use super::{End, Stats, Summary, Watch, finish::Finisher, rules::Rules};
+use super::{Ended, Stats, Summary, Watch, finish::Finisher, rules::Rules};
 use crate::{
     clock::Clock,
     config::{CrawlConfig, JobSpec},
     record::Envelope,
     sink::{Delivery, DeliveryHandle, DeliveryOptions, JsonLines, Marks, Sink, Warc, WarcOptions},
+    totals::Class,
 };
 
 /// The name of the one job of an embedded crawl.
@@ -228,20 +229,19 @@ pub(super) fn summarize(
     queue: QueueId,
     config: &CrawlConfig,
     watch: &Watch,
-    end: End,
-    already_finished: bool,
-    took: Duration,
+    ended: Ended,
 ) -> anyhow::Result<Summary> {
     let counters: Counters = info(group, queue)?.counters;
     let stats = &watch.stats;
     let pages_now = Stats::get(&stats.pages);
-    let seconds = took.as_secs_f64();
+    let Ended { end, already_finished, totals, started } = ended;
+    let seconds = started.elapsed().as_secs_f64();
     Ok(Summary {
         end,
         pages: counters.units,
-        ok: Stats::get(&stats.ok),
-        failed: counters.dead,
-        redirects: 0,
+        ok: totals.of(Class::Ok),
+        failed: totals.of(Class::ErrorStatus) + totals.of(Class::Failed) + totals.of(Class::Refused),
+        redirects: totals.of(Class::Redirect),
         bytes: counters.bytes,
         seconds,
         pages_per_second: if seconds > 0.0 { pages_now as f64 / seconds } else { 0.0 },

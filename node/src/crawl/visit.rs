@@ -29,6 +29,7 @@ use crate::{
     clock::Clock,
     politeness::FetchResult,
     record::{Exchange, PageRecord, Timings, Truncated, millis, rfc3339_ms},
+    totals::Class,
     trap::{HostTraps, Suspicion},
 };
 
@@ -320,6 +321,14 @@ impl Visitor {
         error: Option<Cow<'static, str>>,
         result: Outcome,
     ) -> Visited {
+        let class = match (outcome, &error) {
+            ("fetched", None) => Class::Ok,
+            ("fetched", Some(_)) => Class::ErrorStatus,
+            ("redirected", _) => Class::Redirect,
+            ("refused", _) => Class::Refused,
+            ("sitemap", _) => Class::Sitemap,
+            _ => Class::Failed,
+        };
         record.outcome = outcome.into();
         record.error = error;
         let line = match record.to_line() {
@@ -331,8 +340,10 @@ impl Visitor {
                 reduced.to_line().unwrap_or_default()
             }
         };
+        let room = response.as_ref().and_then(|response| response.room.clone());
         let exchange = response.and_then(|response| self.exchange(work, &record, response));
-        let recorded = Recorded { line: Bytes::from(line), exchange };
+        let _room = room.filter(|_| exchange.is_some());
+        let recorded = Recorded { class, line: Bytes::from(line), exchange, _room };
         Visited { outcome: result, outlinks: Vec::new(), record: Some(recorded), host: None }
     }
 

@@ -15,7 +15,7 @@ use std::{
 use dolomedes_storage::{Error, spool::SpoolReader};
 
 use super::{Marks, Result, Sink, SinkError};
-use crate::record::Envelope;
+use crate::{record::Envelope, totals::Totals};
 
 /// Verdicts may run so far ahead of the oldest record without one. More than a full spool can hold of small records.
 const MOST_AHEAD: u64 = 8 << 20;
@@ -109,6 +109,11 @@ impl Delivery {
     /// Every record up to this one is durable in every sink, or was refused. The spool has released them.
     pub fn released(&self) -> u64 {
         self.released
+    }
+
+    /// What the records delivered so far count up to.
+    pub fn totals(&self) -> Totals {
+        self.sinks.iter().find_map(|sink| sink.totals()).unwrap_or_default()
     }
 
     /// Says whether record `seq` is real. In any order, but records are written in theirs, so one without a verdict holds
@@ -217,6 +222,7 @@ struct Inbox {
     closing: Option<bool>,
     ended: bool,
     failure: Option<Arc<SinkError>>,
+    totals: Totals,
 }
 
 #[derive(Debug, Default)]
@@ -238,13 +244,14 @@ impl Desk {
 #[derive(Debug)]
 pub struct DeliveryHandle {
     desk: Arc<Desk>,
-    thread: Option<JoinHandle<()>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl DeliveryHandle {
     /// Starts the thread.
     pub fn spawn(delivery: Delivery) -> Result<Self> {
-        let desk = Arc::new(Desk { released: delivery.released().into(), ..Desk::default() });
+        let inbox = Mutex::new(Inbox { totals: delivery.totals(), ..Inbox::default() });
+        let desk = Arc::new(Desk { inbox, released: delivery.released().into(), ..Desk::default() });
         let thread = {
             let desk = Arc::clone(&desk);
             std::thread::Builder::new()
@@ -252,7 +259,7 @@ impl DeliveryHandle {
                 .spawn(move || run(delivery, &desk))
                 .map_err(|source| SinkError::io("start a thread for", "delivery", source))?
         };
-        Ok(Self { desk, thread: Some(thread) })
+        Ok(Self { desk, thread: Mutex::new(Some(thread)) })
     }
 
     /// Hands verdicts over: sequence numbers with whether the record is real; see [`Delivery::judge`]. Never blocks on the
@@ -284,6 +291,11 @@ impl DeliveryHandle {
         self.desk.released.load(Ordering::Acquire)
     }
 
+    /// What the records delivered so far count up to.
+    pub fn totals(&self) -> Totals {
+        self.desk.inbox().totals
+    }
+
     /// Why the delivery has failed, if it has.
     pub fn failure(&self) -> Option<Arc<SinkError>> {
         check(&self.desk.inbox()).err()
@@ -306,7 +318,7 @@ impl DeliveryHandle {
 
     /// Flushes, lets the sinks complete their files if the job is `finished`, and ends the thread. Blocks. Returns
     /// [`released`](Self::released).
-    pub fn close(mut self, finished: bool) -> Result<u64, Arc<SinkError>> {
+    pub fn close(&self, finished: bool) -> Result<u64, Arc<SinkError>> {
         let flushed = self.flush();
         self.end(finished && flushed.is_ok());
         let released = flushed?;
@@ -316,10 +328,11 @@ impl DeliveryHandle {
         }
     }
 
-    fn end(&mut self, finished: bool) {
+    fn end(&self, finished: bool) {
         self.desk.inbox().closing = Some(finished);
         self.desk.to_thread.notify_one();
-        if let Some(thread) = self.thread.take()
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
             && thread.join().is_err()
         {
             tracing::error!("the delivery thread has panicked");
@@ -329,9 +342,7 @@ impl DeliveryHandle {
 
 impl Drop for DeliveryHandle {
     fn drop(&mut self) {
-        if self.thread.is_some() {
-            self.end(false);
-        }
+        self.end(false);
     }
 }
 
@@ -397,6 +408,7 @@ fn serve(delivery: &mut Delivery, desk: &Desk) -> Result<()> {
             wait = None;
         }
         desk.released.store(delivery.released(), Ordering::Release);
+        desk.inbox().totals = delivery.totals();
         if flushed {
             desk.inbox().flushes_done = flush;
             desk.to_callers.notify_all();

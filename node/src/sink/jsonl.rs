@@ -19,6 +19,7 @@ pub struct JsonLines {
     marks: Marks,
     file: Output,
     delivered: u64,
+    totals: Totals,
 }
 
 impl JsonLines {
@@ -28,15 +29,17 @@ impl JsonLines {
     /// [`Foreign`](super::SinkError::Foreign) if there is one already and no mark; otherwise if it is not as the mark says.
     pub fn open(out: &Path, marks: &Marks) -> Result<Self> {
         let out = open_out(out)?;
-        let (file, delivered) = match marks.load(NAME)? {
-            Some(mark) if !mark.files.is_empty() => (Output::resume(&out, &mark.files[0], &mark)?, mark.seq),
+        let (file, delivered, totals) = match marks.load(NAME)? {
+            Some(mark) if !mark.files.is_empty() => {
+                (Output::resume(&out, &mark.files[0], &mark)?, mark.seq, mark.totals)
+            }
             _ => {
                 let file = Output::create(&out.join(FILE), true)?;
                 sync_dir(&out)?;
-                (file, marks.start())
+                (file, marks.start(), Totals::default())
             }
         };
-        let mut sink = Self { out, marks: marks.clone(), file, delivered };
+        let mut sink = Self { out, marks: marks.clone(), file, delivered, totals };
         sink.sync(delivered)?;
         Ok(sink)
     }
@@ -54,6 +57,7 @@ impl Sink for JsonLines {
     fn write(&mut self, _: u64, record: &Envelope) -> Result<u64> {
         self.file.append(&record.line)?;
         self.file.append(b"\n")?;
+        self.totals.count(record.class);
         Ok(record.line.len() as u64 + 1)
     }
 
@@ -61,9 +65,13 @@ impl Sink for JsonLines {
         self.file.sync()?;
         let seq = upto.max(self.delivered);
         let files = vec![self.file.marked(FILE.to_owned())?];
-        let mark = Mark { seq, out: self.out.display().to_string(), number: 1, files };
+        let mark = Mark { seq, out: self.out.display().to_string(), number: 1, files, totals: self.totals };
         self.marks.store(NAME, &mark)?;
         self.delivered = seq;
         Ok(())
+    }
+
+    fn totals(&self) -> Option<Totals> {
+        Some(self.totals)
     }
 }

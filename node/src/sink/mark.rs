@@ -16,6 +16,7 @@ use super::{
     output::{Output, create_dir, replace, sync_dir},
     warc,
 };
+use crate::totals::Totals;
 
 const FORMAT: u8 = 1;
 
@@ -30,6 +31,8 @@ pub(super) struct Mark {
     pub(super) number: u32,
     /// The files being written.
     pub(super) files: Vec<MarkedFile>,
+    /// What the delivered records count up to.
+    pub(super) totals: Totals,
 }
 
 /// A file as it was at the mark.
@@ -50,6 +53,7 @@ impl Mark {
         out.list(&self.files, |out, file| {
             out.str(&file.name).uint(file.bytes).uint(file.tail_crc.into());
         });
+        self.totals.encode(&mut out);
         let mut bytes = out.finish();
         let crc = crc32fast::hash(&bytes);
         bytes.extend_from_slice(&crc.to_le_bytes());
@@ -66,6 +70,7 @@ impl Mark {
             files: from.list(|from| {
                 Ok(MarkedFile { name: from.str()?.to_owned(), bytes: from.uint()?, tail_crc: from.uint32()? })
             })?,
+            totals: Totals::decode(&mut from)?,
         };
         from.finish()?;
         Ok(mark)

@@ -21,7 +21,7 @@ pub use jsonl::JsonLines;
 pub use mark::Marks;
 pub use warc::{Warc, WarcOptions};
 
-use crate::record::Envelope;
+use crate::{record::Envelope, totals::Totals};
 
 /// Receives records in the order of their sequence numbers.
 ///
@@ -39,6 +39,11 @@ pub trait Sink: Send {
 
     /// Makes everything written durable, then a mark that says that all up to `upto` is delivered.
     fn sync(&mut self, upto: u64) -> Result<()>;
+
+    /// What the records written so far count up to, if this sink counts them.
+    fn totals(&self) -> Option<Totals> {
+        None
+    }
 
     /// After the last [`sync`](Self::sync) of a finished job: makes what needs the whole, such as a sorted index.
     fn finish(&mut self) -> Result<()> {

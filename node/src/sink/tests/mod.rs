@@ -98,6 +98,7 @@ fn envelope(number: u64, body: &[u8]) -> Envelope {
         lease: LeaseRef { key: Bytes::from_static(b"http://www.example.com"), fence: 11 },
         message: MessageId { index: number, ordinal: 0 },
         attempt: 1,
+        class: crate::totals::Class::Ok,
         outcome: Outcome::Done { units: 1, bytes: body.len() as u64 },
         pace: None,
         line: line(number).into(),

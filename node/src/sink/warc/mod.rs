@@ -131,7 +131,7 @@ impl Warc {
     }
 
     fn mark(&self, seq: u64, files: Vec<MarkedFile>) -> Mark {
-        Mark { seq, out: self.out.display().to_string(), number: self.number, files }
+        Mark { seq, out: self.out.display().to_string(), number: self.number, files, ..Mark::default() }
     }
 
     /// Closes the present file and begins the next. The mark is moved to the new file before that exists, so that a crash
