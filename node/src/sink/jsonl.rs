@@ -7,7 +7,7 @@ use super::{
     mark::{Mark, Marks},
     output::{Output, open_out, sync_dir},
 };
-use crate::record::Envelope;
+use crate::{record::Envelope, totals::Totals};
 
 pub(super) const NAME: &str = "jsonl";
 const FILE: &str = "pages.jsonl";
