@@ -502,17 +502,19 @@ mod tests {
             .prop_map(|(hold_ms, delay_ms, note)| Pace { hold_ms, delay_ms, note });
         let numbers = (any::<[u64; 5]>(), any::<u32>(), any::<u32>(), 0u8..6);
         (numbers, blobs(), outcomes(), prop::option::of(pace), blobs(), prop::option::of(exchanges()))
-            .prop_map(|((numbers, ordinal, attempt, class_number), key, outcome, pace, line, exchange)| Envelope {
-                queue: numbers[0],
-                consumer: Consumer { node: numbers[1], epoch: numbers[2] },
-                lease: LeaseRef { key, fence: numbers[3] },
-                message: MessageId { index: numbers[4], ordinal },
-                attempt,
-                class: Class::from_number(class_number).unwrap(),
-                outcome,
-                pace,
-                line,
-                exchange,
+            .prop_map(|((numbers, ordinal, attempt, class_number), key, outcome, pace, line, exchange)| {
+                Envelope {
+                    queue: numbers[0],
+                    consumer: Consumer { node: numbers[1], epoch: numbers[2] },
+                    lease: LeaseRef { key, fence: numbers[3] },
+                    message: MessageId { index: numbers[4], ordinal },
+                    attempt,
+                    class: Class::from_number(class_number).unwrap(),
+                    outcome,
+                    pace,
+                    line,
+                    exchange,
+                }
             })
     }
 

@@ -76,7 +76,10 @@ mod tests {
     #[test]
     fn totals_survive_the_mark() {
         let mut totals = Totals::default();
-        Class::ALL.iter().enumerate().for_each(|(times, &class)| (0..times).for_each(|_| totals.count(class)));
+        Class::ALL
+            .iter()
+            .enumerate()
+            .for_each(|(times, &class)| (0..times).for_each(|_| totals.count(class)));
         let mut out = Encoder::default();
         totals.encode(&mut out);
         let bytes = out.finish();

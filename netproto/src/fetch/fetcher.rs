@@ -167,8 +167,7 @@ impl Fetcher {
         let length = response.content_length();
         let mut intake = Intake::new(&headers, limits, keep_wire, length);
         let mut room = Room { places: &self.shared.large_bodies, taken: None };
-        let cut =
-            read_body(response, &mut intake, &mut room, &deadlines, started, sleep.as_mut()).await;
+        let cut = read_body(response, &mut intake, &mut room, &deadlines, started, sleep.as_mut()).await;
         timings.total = started.elapsed();
         let cut = cut.map_err(|kind| {
             let message =

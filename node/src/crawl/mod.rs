@@ -100,7 +100,8 @@ pub async fn run(config: CrawlConfig, watch: Arc<Watch>, stop: CancellationToken
         .context("delivering the last records failed")?
         .map_err(|failure| anyhow!(failure).context("the last records cannot be delivered"))?;
     let totals = delivery.totals();
-    let summary = open::summarize(&group, queue, &config, &watch, Ended { end, already_finished, totals, started })?;
+    let summary =
+        open::summarize(&group, queue, &config, &watch, Ended { end, already_finished, totals, started })?;
     drop(group);
     node.close().await.context("cannot close the data directory")?;
     Ok(summary)
