@@ -40,7 +40,7 @@ enum Event {
     Claimed { answer: Result<Reply, SubmitError>, asked_at: u64 },
     Renewed { answer: Result<Reply, SubmitError>, leases: Vec<LeaseRef>, asked_at: u64 },
     Robots { host: HostId, key: Bytes, verdict: RobotsVerdict, result: FetchResult },
-    Visited { host: HostId, lease: LeaseRef, work: WorkRef, visited: Visited },
+    Visited { host: HostId, lease: LeaseRef, work: WorkRef, visited: Box<Visited> },
 }
 
 /// What is left of a [`Work`] once it has been visited.
@@ -223,7 +223,9 @@ impl Run {
                 let left = WorkRef { id: work.id, attempt: work.attempt };
                 tokio::spawn(async move {
                     let visited = visitor.settle_unvisited(work, reason);
-                    let _ = events.send(Event::Visited { host, lease, work: left, visited }).await;
+                    let _ = events
+                        .send(Event::Visited { host, lease, work: left, visited: Box::new(visited) })
+                        .await;
                 });
             }
             Start::Fetch { host, lease, work } => {
@@ -233,7 +235,9 @@ impl Run {
                         visited = visitor.visit(work) => visited,
                         () = visits.cancelled() => Visited::given_back(),
                     };
-                    let _ = events.send(Event::Visited { host, lease, work: left, visited }).await;
+                    let _ = events
+                        .send(Event::Visited { host, lease, work: left, visited: Box::new(visited) })
+                        .await;
                 });
             }
         }
