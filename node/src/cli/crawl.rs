@@ -1,6 +1,6 @@
 //! `dolomedes crawl`: options in, crawl, progress, summary and exit code out.
 
-use std::{io::Write as _, sync::Arc};
+use std::{io::Write as _, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -21,7 +21,8 @@ pub(super) fn run(options: CrawlOptions) -> anyhow::Result<Ending> {
         .build()
         .context("cannot start the runtime")?;
     let ending = runtime.block_on(crawl_and_report(config));
-    runtime.shutdown_background();
+    // Tasks may still hold the engine, whose threads must end before the process does.
+    runtime.shutdown_timeout(Duration::from_secs(2));
     ending
 }
 

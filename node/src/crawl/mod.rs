@@ -20,10 +20,11 @@ mod window;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, anyhow};
+use dolomedes_raft::embedded::Embedded;
 use tokio_util::sync::CancellationToken;
 
 use self::{driver::Driver, finish::Finisher, visit::Visitor};
@@ -86,10 +87,13 @@ pub async fn run(config: CrawlConfig, watch: Arc<Watch>, stop: CancellationToken
         Ok(end) => end,
         Err(error) => {
             // Its own failure explains more than that the crawl could not go on without it.
-            return Err(match delivery.failure() {
+            let error = match delivery.failure() {
                 Some(failure) => anyhow!(failure).context("records cannot be delivered"),
                 None => error,
-            });
+            };
+            drop((group, delivery));
+            close_after_failure(node).await;
+            return Err(error);
         }
     };
     let finished = end == End::Finished;
@@ -113,6 +117,18 @@ struct Ended {
     already_finished: bool,
     totals: Totals,
     started: Instant,
+}
+
+/// Closes a node that is of no more use. RocksDB has threads of its own, which must have ended before the process does;
+/// after a failure of the storage that may not come about, so there is an end to waiting.
+async fn close_after_failure(node: Embedded) {
+    /// Longest wait.
+    const PATIENCE: Duration = Duration::from_secs(5);
+    match tokio::time::timeout(PATIENCE, node.close()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(%error, "the data directory was not closed in order"),
+        Err(_) => tracing::warn!("the data directory could not be closed in time"),
+    }
 }
 
 fn limits(config: &CrawlConfig) -> WindowLimits {

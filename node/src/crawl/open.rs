@@ -65,6 +65,34 @@ pub(super) async fn open(config: &CrawlConfig, clock: Clock) -> anyhow::Result<J
         engine: RocksOptions::default(),
     };
     let node = Embedded::open(&config.data_dir, options).await?;
+    match open_on(&node, config, clock).await {
+        Ok(parts) => Ok(parts.on(node)),
+        Err(error) => {
+            super::close_after_failure(node).await;
+            Err(error)
+        }
+    }
+}
+
+/// A job before it owns its node.
+struct Parts {
+    group: Group,
+    queue: QueueId,
+    consumer: Consumer,
+    spool: Spool,
+    delivery: DeliveryHandle,
+    rules: Arc<Rules>,
+    already_finished: bool,
+}
+
+impl Parts {
+    fn on(self, node: Embedded) -> Job {
+        let Parts { group, queue, consumer, spool, delivery, rules, already_finished } = self;
+        Job { node, group, queue, consumer, spool, delivery, rules, already_finished }
+    }
+}
+
+async fn open_on(node: &Embedded, config: &CrawlConfig, clock: Clock) -> anyhow::Result<Parts> {
     let group = node.group();
     let (queue, spec, before) = take_job(&group, config).await?;
     let rules = Arc::new(Rules::new(config, spec.hash_seed, year(clock))?);
@@ -103,7 +131,7 @@ pub(super) async fn open(config: &CrawlConfig, clock: Clock) -> anyhow::Result<J
     if state == QueueState::Finished && !already_finished {
         tracing::debug!("nothing is left to do");
     }
-    Ok(Job { node, group, queue, consumer, spool, delivery, rules, already_finished })
+    Ok(Parts { group, queue, consumer, spool, delivery, rules, already_finished })
 }
 
 fn year(clock: Clock) -> u16 {
