@@ -47,8 +47,6 @@ struct Host {
     crawl_delay: Option<(u64, u32)>,
     /// The delay that the frontier knows.
     kept_delay_ms: u64,
-    /// The delay that was known when the last request was sent.
-    last_knew_ms: u64,
     waits: Vec<Wait>,
     running: u32,
 }
@@ -72,8 +70,9 @@ impl Pace {
         let floor_ms = self.delay_ms;
         let record = self.hosts.entry(host.to_owned()).or_default();
         if let Some(last) = record.last {
-            let needed = if last.run == at.run { record.last_knew_ms } else { record.kept_delay_ms };
-            let needed = needed.max(floor_ms);
+            // From the last request on, even if that was the one for the robots.txt that asks for it.
+            let known = record.crawl_delay.filter(|(_, run)| *run == at.run).map_or(0, |(ms, _)| ms);
+            let needed = known.max(record.kept_delay_ms).max(floor_ms);
             if at.since(last) < needed {
                 let text = format!("{host}: requests at {last:?} and {at:?}, {needed} ms apart at least");
                 return Err(violation(PROMISE, text));
@@ -93,8 +92,6 @@ impl Pace {
         if record.running > self.per_host.max(1) {
             return Err(violation(PROMISE, format!("{host}: {} requests run at once", record.running)));
         }
-        record.last_knew_ms = record.crawl_delay.filter(|(_, run)| *run == at.run).map_or(0, |(ms, _)| ms);
-        record.last_knew_ms = record.last_knew_ms.max(record.kept_delay_ms);
         record.last = Some(at);
         Ok(())
     }
@@ -131,7 +128,9 @@ impl Pace {
             let key = String::from_utf8_lossy(&completion.lease.key).into_owned();
             let host = self.hosts.entry(key).or_default();
             for (result, accepted) in completion.results.iter().zip(&verdict.accepted) {
-                for wait in host.waits.iter_mut().filter(|wait| wait.message == result.id) {
+                let told =
+                    |wait: &&mut Wait| (wait.message, wait.fence) == (result.id, completion.lease.fence);
+                for wait in host.waits.iter_mut().filter(told) {
                     wait.kept |= *accepted && completion.pace.is_some();
                 }
             }

@@ -14,11 +14,11 @@ use super::Stop;
 
 /// A record in the sink's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Delivered {
+pub(super) struct Delivered {
     /// Its number in the spool.
-    pub sequence: u64,
+    pub(super) sequence: u64,
     /// The spool record.
-    pub body: Bytes,
+    pub(super) body: Bytes,
 }
 
 /// What a power cut took.

@@ -59,7 +59,7 @@ pub struct Coverage {
     pub requests: u64,
     /// Requests that were repeated because a lease was lost.
     pub repeated: u64,
-    /// Power cuts, those before the crawl went on among them.
+    /// Power cuts, one after each orderly end among them.
     pub cuts: u64,
     /// Power cuts while the data directory was opened.
     pub cuts_in_opening: u64,
