@@ -36,7 +36,8 @@ pub use self::{
     stats::Stats,
     summary::{End, Summary},
     watch::Watch,
-    window::{AfterResult, ClaimPlan, HostId, Returned, Start, Window, WindowLimits, Work},
+    task::{Task, TaskKind},
+    window::{AfterResult, ClaimPlan, HostId, LEASE_TTL_MS, Returned, Start, Window, WindowLimits, Work},
 };
 use crate::{clock::Clock, config::CrawlConfig, politeness::PaceRules, totals::Totals};
 

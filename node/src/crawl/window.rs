@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// Leases last so long; renewed at half.
-pub(super) const LEASE_TTL_MS: u64 = 60_000;
+pub const LEASE_TTL_MS: u64 = 60_000;
 /// No request is started under a lease with less than this left.
 const LEASE_MARGIN_MS: u64 = 5_000;
 /// A host that may not be used for longer than this is given back, so that its messages and its hold live in the

@@ -89,6 +89,8 @@ pub struct HostPace {
     crawl_delay_ms: u64,
     /// No start before: last start and delay, or what the key's hold said.
     next_start_ms: u64,
+    /// The last start of this owner; not handed over, since `next_start_ms` covers it.
+    last_start_ms: Option<u64>,
     blocked_until_ms: u64,
     /// Doublings of the block that comes next.
     backoff: u32,
@@ -113,6 +115,7 @@ impl HostPace {
             in_flight: 0,
             crawl_delay_ms: 0,
             next_start_ms: 0,
+            last_start_ms: None,
             blocked_until_ms: 0,
             backoff: 0,
             failures: 0,
@@ -165,9 +168,13 @@ impl HostPace {
         self.next_start_ms = self.next_start_ms.max(now_ms.saturating_add(hold_ms));
     }
 
-    /// Sets the delay that the site asks for; 0: none.
+    /// Sets the delay that the site asks for; 0: none. It counts from the last start on: that one may have been the request
+    /// for the robots.txt that asks for it.
     pub fn set_crawl_delay(&mut self, crawl_delay_ms: u64) {
         self.crawl_delay_ms = crawl_delay_ms;
+        if let Some(last_start_ms) = self.last_start_ms {
+            self.next_start_ms = self.next_start_ms.max(last_start_ms.saturating_add(self.delay_ms()));
+        }
     }
 
     /// Least time between two starts now.
@@ -190,6 +197,7 @@ impl HostPace {
     /// A request starts.
     pub fn on_start(&mut self, now_ms: u64) {
         self.in_flight = self.in_flight.saturating_add(1);
+        self.last_start_ms = Some(now_ms);
         self.next_start_ms = now_ms.saturating_add(self.delay_ms());
     }
 
@@ -391,7 +399,7 @@ mod tests {
             assert_eq!(pace.pace(T, None), Pace { hold_ms: next, delay_ms: 1000, note: None });
             let end = T + history.last().map_or(0, |(_, end, _)| *end);
             let restored = HostPace::restore(PaceRules::default(), &pace.encode(), end).unwrap();
-            assert_eq!(restored, pace, "{history:?}");
+            assert_eq!(restored, HostPace { last_start_ms: None, ..pace }, "{history:?}");
         }
     }
 
@@ -478,6 +486,17 @@ mod tests {
         assert_eq!(pace.delay_ms(), 1000);
         pace.hold(T, 60_000);
         assert_eq!(pace.next_at(T), Some(T + 60_000));
+    }
+
+    /// A crash may lose the note but not the key's delay; robots.txt is fetched again then, and its delay must hold from
+    /// that request on.
+    #[test]
+    fn a_crawl_delay_counts_from_the_request_that_told_it() {
+        let mut pace = HostPace::new(PaceRules { delay_ms: 200, ..PaceRules::default() });
+        pace.on_start(T);
+        pace.on_result(T + 400, response(200, None));
+        pace.set_crawl_delay(2_000);
+        assert_eq!(pace.next_at(T + 400), Some(T + 2_000));
     }
 
     #[test]
