@@ -138,7 +138,7 @@ fn limits(world: &World) -> WindowLimits {
             breaker_min_ms: 10_000,
             ..PaceRules::default()
         },
-        give_up_failures: MAX_ATTEMPTS + PROBES,
+        give_up_probes: PROBES,
         give_up_robots: MAX_ATTEMPTS,
     }
 }

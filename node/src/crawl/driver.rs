@@ -161,6 +161,10 @@ impl Run {
             while let Some(start) = self.driver.window.poll_start(now) {
                 self.start(start);
             }
+            // A start may have found that a lease is running out.
+            while let Some(returned) = self.driver.window.poll_return(now) {
+                self.give_back(returned)?;
+            }
         }
         if let Some(plan) = self.driver.window.claim_plan(now) {
             let command = Command::Claim {

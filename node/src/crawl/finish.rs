@@ -25,6 +25,8 @@ const BATCH: usize = 512;
 const PUT_MESSAGES: usize = 4_096;
 /// Bytes of payload that one `Put` carries at most, well below what a command may have.
 const PUT_BYTES: usize = 512 << 10;
+/// Bytes that one `Complete` carries, about.
+const COMPLETE_BYTES: usize = 1 << 20;
 /// Batches between two stages at most.
 const STAGE_DEPTH: usize = 2;
 /// How long to wait before a full frontier, or a full spool, is tried again.
@@ -247,44 +249,73 @@ impl Finisher {
     ) -> anyhow::Result<()> {
         while let Some(Sequenced { results, grew }) = batches.recv().await {
             let count = results.len();
-            let completions = completions(results);
-            let sequences: Vec<Vec<u64>> = completions
-                .iter()
-                .map(|completion| completion.results.iter().map(|result| result.sequence).collect())
-                .collect();
-            let leases: Vec<LeaseRef> =
-                completions.iter().map(|completion| completion.lease.clone()).collect();
-            let command = Command::Complete {
-                queue: self.queue,
-                consumer: self.consumer,
-                completions,
-                released_upto: self.delivery.released(),
-            };
-            let verdicts = match self.group.submit(command).await.context("cannot hand results in")? {
-                Reply::Completed(verdicts) => verdicts,
-                Reply::Refused(refusal) => bail!("cannot hand results in: {refusal}"),
-                other => bail!("cannot hand results in: unexpected answer {other:?}"),
-            };
-            let mut records = Vec::with_capacity(count);
-            let mut after = Vec::with_capacity(leases.len());
-            for ((lease, verdict), sequences) in leases.into_iter().zip(verdicts).zip(sequences) {
-                let judged = sequences.into_iter().zip(&verdict.accepted);
-                records.extend(
-                    judged.filter(|(sequence, _)| *sequence > 0).map(|(sequence, &ok)| (sequence, ok)),
-                );
-                let stands =
-                    !verdict.released && (verdict.accepted.is_empty() || verdict.accepted.contains(&true));
-                after.push((lease, stands, verdict.ready_left));
+            let mut settlement = Settled { results: count, grew, leases: Vec::new() };
+            for completions in commands(completions(results)) {
+                settlement.leases.extend(self.hand_in(completions).await?);
             }
-            self.delivery
-                .judge(records)
-                .map_err(|failure| anyhow!(failure).context("records cannot be delivered"))?;
-            if settled.send(Ok(Settled { results: count, grew, leases: after })).is_err() {
+            if settled.send(Ok(settlement)).is_err() {
                 break;
             }
         }
         Ok(())
     }
+
+    /// Submits completions and passes the verdicts on their records on. Returns what became of the leases.
+    async fn hand_in(&self, completions: Vec<Completion>) -> anyhow::Result<Vec<(LeaseRef, bool, u64)>> {
+        let sequences: Vec<Vec<u64>> = completions
+            .iter()
+            .map(|completion| completion.results.iter().map(|result| result.sequence).collect())
+            .collect();
+        let leases: Vec<LeaseRef> = completions.iter().map(|completion| completion.lease.clone()).collect();
+        let command = Command::Complete {
+            queue: self.queue,
+            consumer: self.consumer,
+            completions,
+            released_upto: self.delivery.released(),
+        };
+        let verdicts = match self.group.submit(command).await.context("cannot hand results in")? {
+            Reply::Completed(verdicts) => verdicts,
+            Reply::Refused(refusal) => bail!("cannot hand results in: {refusal}"),
+            other => bail!("cannot hand results in: unexpected answer {other:?}"),
+        };
+        let mut records = Vec::with_capacity(leases.len());
+        let mut after = Vec::with_capacity(leases.len());
+        for ((lease, verdict), sequences) in leases.into_iter().zip(verdicts).zip(sequences) {
+            let judged = sequences.into_iter().zip(&verdict.accepted);
+            records
+                .extend(judged.filter(|(sequence, _)| *sequence > 0).map(|(sequence, &ok)| (sequence, ok)));
+            let stands =
+                !verdict.released && (verdict.accepted.is_empty() || verdict.accepted.contains(&true));
+            after.push((lease, stands, verdict.ready_left));
+        }
+        self.delivery
+            .judge(records)
+            .map_err(|failure| anyhow!(failure).context("records cannot be delivered"))?;
+        Ok(after)
+    }
+}
+
+/// Cuts completions into commands that stay well below what one may have: notes are up to 64 KiB each.
+fn commands(completions: Vec<Completion>) -> Vec<Vec<Completion>> {
+    /// Bytes of a result, about.
+    const RESULT: usize = 300;
+    let mut commands: Vec<Vec<Completion>> = Vec::new();
+    let mut bytes = COMPLETE_BYTES;
+    for completion in completions {
+        let note = completion.pace.as_ref().and_then(|pace| pace.note.as_ref()).map_or(0, bytes::Bytes::len);
+        let size = completion.lease.key.len() + note + RESULT * (completion.results.len() + 1);
+        match commands.last_mut().filter(|_| bytes + size <= COMPLETE_BYTES) {
+            Some(command) => {
+                bytes += size;
+                command.push(completion);
+            }
+            None => {
+                bytes = size;
+                commands.push(vec![completion]);
+            }
+        }
+    }
+    commands
 }
 
 /// Groups results by lease. Sequence numbers must rise from completion to completion, so a lease that comes again after

@@ -35,8 +35,8 @@ pub(crate) use self::{
 pub use self::{
     stats::Stats,
     summary::{End, Summary},
-    watch::Watch,
     task::{Task, TaskKind},
+    watch::Watch,
     window::{AfterResult, ClaimPlan, HostId, LEASE_TTL_MS, Returned, Start, Window, WindowLimits, Work},
 };
 use crate::{clock::Clock, config::CrawlConfig, politeness::PaceRules, totals::Totals};
@@ -146,7 +146,7 @@ fn limits(config: &CrawlConfig) -> WindowLimits {
             breaker_min_ms: run.retry_delay_ms.saturating_mul(5).max(1),
             ..PaceRules::default()
         },
-        give_up_failures: breaker_failures + PROBES,
+        give_up_probes: PROBES,
         give_up_robots: run.max_attempts,
     }
 }

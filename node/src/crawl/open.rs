@@ -95,7 +95,10 @@ impl Parts {
 async fn open_on(node: &Embedded, config: &CrawlConfig, clock: Clock) -> anyhow::Result<Parts> {
     let group = node.group();
     let (queue, spec, before) = take_job(&group, config).await?;
-    let rules = Arc::new(Rules::new(config, spec.hash_seed, year(clock))?);
+    // The scope is that of all seeds that the job ever had.
+    let whole =
+        CrawlConfig { job: JobSpec { seeds: spec.seeds.clone(), ..config.job.clone() }, ..config.clone() };
+    let rules = Arc::new(Rules::new(&whole, spec.hash_seed, year(clock))?);
 
     let marks = Marks::open(&node.dir().sinks())?;
     let mut sinks: Vec<Box<dyn Sink>> = vec![Box::new(JsonLines::open(&config.job.out, &marks)?)];

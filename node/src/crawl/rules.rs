@@ -177,11 +177,6 @@ impl Rules {
         let task = Task::page(url.as_str().to_owned(), 0);
         Ok(message(&url, &task, Some(self.fingerprint(url.as_str()))))
     }
-
-    /// The message that repeats a task once after a redirect to itself that set a cookie.
-    pub(super) fn cookie_retry(&self, url: &Url, task: &Task) -> NewMessage {
-        message(url, &Task { cookie_retry: true, ..task.clone() }, None)
-    }
 }
 
 /// The same place with or without `www.`: what most sites redirect to, and mean as one.

@@ -28,8 +28,6 @@ pub struct Task {
     pub kind: TaskKind,
     /// Fingerprints of the URLs that redirected here, first to last; at most [`MAX_HOPS`].
     pub via: Vec<u128>,
-    /// This is the one repetition after a redirect to itself that set a cookie.
-    pub cookie_retry: bool,
     /// The page on which it was found first; `None` for seeds.
     pub referrer: Option<String>,
 }
@@ -37,7 +35,7 @@ pub struct Task {
 impl Task {
     /// A page `depth` links away from a seed.
     pub fn page(url: String, depth: u32) -> Self {
-        Self { url, depth, kind: TaskKind::Page, via: Vec::new(), cookie_retry: false, referrer: None }
+        Self { url, depth, kind: TaskKind::Page, via: Vec::new(), referrer: None }
     }
 
     /// A frontier priority that makes the crawl breadth-first: sitemaps and seeds first, then by depth.
@@ -59,7 +57,6 @@ impl Task {
         out.list(&self.via, |out, &fingerprint| {
             out.u128(fingerprint);
         });
-        out.bool(self.cookie_retry);
         out.option(self.referrer.as_deref(), |out, referrer| {
             out.str(referrer);
         });
@@ -80,10 +77,9 @@ impl Task {
             _ => return Err(input.error("unknown kind of task")),
         };
         let via = input.list(Decoder::u128)?;
-        let cookie_retry = input.bool()?;
         let referrer = input.option(|input| Ok(input.str()?.to_owned()))?;
         input.finish()?;
-        Ok(Self { url, depth, kind, via, cookie_retry, referrer })
+        Ok(Self { url, depth, kind, via, referrer })
     }
 }
 
@@ -96,11 +92,11 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(128))]
         #[test]
         fn survives_the_round_trip(url in ".{0,80}", depth: u32, nesting in proptest::option::of(any::<u8>()),
-            via in proptest::collection::vec(any::<u128>(), 0..10), cookie_retry: bool,
+            via in proptest::collection::vec(any::<u128>(), 0..10),
             referrer in proptest::option::of(".{0,40}"))
         {
             let kind = nesting.map_or(TaskKind::Page, |nesting| TaskKind::Sitemap { nesting });
-            let task = Task { url, depth, kind, via, cookie_retry, referrer };
+            let task = Task { url, depth, kind, via, referrer };
             prop_assert_eq!(Task::decode(&task.encode()).unwrap(), task);
         }
 

@@ -73,7 +73,7 @@ impl Visitor {
     pub(super) async fn visit(&self, work: Work) -> Visited {
         let mut record = self.blank_record(&work);
         // Sitemaps and second attempts are no new URLs of the site.
-        let counts = work.attempt == 1 && work.task.kind == TaskKind::Page && !work.task.cookie_retry;
+        let counts = work.attempt == 1 && work.task.kind == TaskKind::Page;
         if let Some(suspicion) = counts.then(|| self.suspect(&work.url)).flatten() {
             record.notes.push(suspicion.to_string());
             let refused = self.refuse(&work, record, "trap");
@@ -199,11 +199,10 @@ impl Visitor {
             }
         };
         let to_itself = url.as_str() == task.url;
-        if to_itself && cookies_changed && !task.cookie_retry {
-            // The usual cookie check: the record is made by the repetition.
-            let outlinks = vec![self.rules.cookie_retry(&url, task)];
-            let outcome = Outcome::Done { units: 0, bytes: 0 };
-            return Visited { outcome, outlinks, record: None, host: None };
+        if to_itself && cookies_changed && work.failures + 1 < self.max_attempts {
+            // The usual cookie check: the same URL again, now with the cookie.
+            let outcome = Outcome::Retry { after_ms: 0, reason: "cookie".into(), free: false };
+            return Visited { outcome, outlinks: Vec::new(), record: None, host: None };
         }
         let identity = self.rules.fingerprint(url.as_str());
         record.redirect_to = Some(url.into());

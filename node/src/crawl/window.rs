@@ -35,6 +35,8 @@ const LONGEST_LOCAL_HOLD_MS: u64 = 20_000;
 const MAX_HOST_QUEUE: u64 = 512;
 /// Hosts held at the same time, per slot of concurrency.
 const HOSTS_PER_SLOT: usize = 16;
+/// Hosts held that more is asked for in one claim, and leases renewed by one command, at most.
+const MAX_MORE: usize = 4_096;
 /// Hosts asked for in one claim at most.
 const MAX_CLAIM_KEYS: usize = 256;
 
@@ -49,9 +51,8 @@ pub struct WindowLimits {
     pub max_crawl_delay_ms: u64,
     /// How hosts are paced.
     pub pace: PaceRules,
-    /// After so many failures in a row a host is given up: its URLs are settled without requests while its breaker is
-    /// open.
-    pub give_up_failures: u32,
+    /// After so many failed probes a host is given up: its URLs are settled without requests while its breaker is open.
+    pub give_up_probes: u32,
     /// After so many failed attempts in a row to reach its robots.txt, likewise.
     pub give_up_robots: u32,
 }
@@ -143,7 +144,8 @@ pub struct ClaimPlan {
 #[derive(Debug)]
 enum Robots {
     Unknown,
-    Fetching,
+    /// With what was known before.
+    Fetching(Option<Arc<RobotsVerdict>>),
     Known(Arc<RobotsVerdict>),
 }
 
@@ -156,7 +158,6 @@ struct Host {
     queue: VecDeque<Work>,
     in_flight: u32,
     ready_left: u64,
-    per_host: u32,
     note_changed: bool,
     /// A claim for more of its messages is under way: until it is answered, the lease must not be given back.
     more_asked: bool,
@@ -183,6 +184,8 @@ pub struct Window {
     claiming: bool,
     /// Leases that the running claim asks more for.
     asked_more: Vec<LeaseRef>,
+    /// Whether the running claim asks for further hosts.
+    asked_keys: bool,
     stopping: bool,
 }
 
@@ -202,6 +205,7 @@ impl Window {
             claim_at: Some(0),
             claiming: false,
             asked_more: Vec::new(),
+            asked_keys: false,
             stopping: false,
         }
     }
@@ -224,7 +228,7 @@ impl Window {
     /// Whether no message is held, waiting or in work. A robots.txt may still be on its way.
     pub fn holds_nothing(&self) -> bool {
         self.hosts.values().all(|host| {
-            let fetching = u32::from(matches!(host.robots, Robots::Fetching));
+            let fetching = u32::from(matches!(host.robots, Robots::Fetching(_)));
             host.queue.is_empty() && host.in_flight <= fetching
         })
     }
@@ -245,6 +249,7 @@ impl Window {
         let Some(host) = self.hosts.get_mut(&id) else { return unreadable };
         host.lease_until = host.lease_until.max(until);
         host.ready_left = grant.ready_left;
+        host.more_asked = false;
         for message in grant.messages {
             let task = Task::decode(&message.payload).ok();
             match task.and_then(|task| Some((Url::parse(&task.url).ok()?, task))) {
@@ -257,6 +262,9 @@ impl Window {
                 }),
                 None => unreadable.push(message.id),
             }
+        }
+        if host.is_done() {
+            self.leaving.push(id);
         }
         self.reschedule(id, now);
         unreadable
@@ -287,7 +295,6 @@ impl Window {
             queue: VecDeque::new(),
             in_flight: 0,
             ready_left: grant.ready_left,
-            per_host: self.limits.pace.per_host,
             note_changed: false,
             more_asked: false,
             due_at: None,
@@ -321,11 +328,14 @@ impl Window {
         if let Some(at) = host.due_at.take() {
             self.due.remove(&(at, self.turns.get(&id).copied().unwrap_or(0), id));
         }
-        if host.queue.is_empty() || matches!(host.robots, Robots::Fetching) {
+        if host.queue.is_empty() {
             return;
         }
         if self.stopping {
             return self.leaving.push(id);
+        }
+        if matches!(host.robots, Robots::Fetching(_)) {
+            return;
         }
         let at = if host.given_up(&self.limits, now).is_some() {
             now
@@ -366,13 +376,14 @@ impl Window {
             let verdict = match &host.robots {
                 _ if !self.limits.robots || given_up.is_some() => None,
                 Robots::Known(verdict) if verdict.is_fresh(now) => Some(verdict.clone()),
-                Robots::Fetching => continue,
+                Robots::Fetching(_) => continue,
                 Robots::Known(_) | Robots::Unknown => {
                     // Others of this host may be in flight under the old verdict; that is what its lifetime allows.
-                    let previous = match std::mem::replace(&mut host.robots, Robots::Fetching) {
-                        Robots::Known(verdict) => Some(verdict),
-                        Robots::Unknown | Robots::Fetching => None,
+                    let previous = match &host.robots {
+                        Robots::Known(verdict) => Some(verdict.clone()),
+                        Robots::Unknown | Robots::Fetching(_) => None,
                     };
+                    host.robots = Robots::Fetching(previous.clone());
                     host.in_flight += 1;
                     self.in_flight += 1;
                     host.pace.on_start(now);
@@ -426,13 +437,15 @@ impl Window {
             host.pace.on_result(now, result);
             host.note_changed |= trouble(&host.pace) != before;
         }
-        let release = host.is_done();
+        // What is left of a host that was given up is settled here, not a few URLs at each of its probes.
+        let settling = host.ready_left > 0 && host.given_up(&self.limits, now).is_some();
+        let release = host.is_done() && !settling;
         let pace = host.outgoing_pace(now, release);
         if release {
             self.forget(id);
             self.want_claim(now);
         } else {
-            if host.wants_more(now) {
+            if host.wants_more(&self.limits, now) {
                 self.want_claim(now);
             }
             self.reschedule(id, now);
@@ -471,8 +484,8 @@ impl Window {
                 let slots = self.limits.pace.per_host.saturating_sub(host.in_flight) as usize;
                 startable += slots.min(host.queue.len());
             }
-            if host.wants_more(now) {
-                let want = host.target().saturating_sub(host.queue.len() as u64);
+            if more.len() < MAX_MORE && host.wants_more(&self.limits, now) {
+                let want = host.target(&self.limits, now).saturating_sub(host.queue.len() as u64);
                 host.more_asked = true;
                 more.push(MoreOf {
                     lease: host.lease.clone(),
@@ -484,12 +497,14 @@ impl Window {
         more.sort_by(|a, b| a.lease.key.cmp(&b.lease.key));
         let free = self.limits.concurrency.saturating_sub(self.in_flight + startable);
         let room = (self.limits.concurrency * HOSTS_PER_SLOT).saturating_sub(self.hosts.len());
-        let keys = free.min(room).min(MAX_CLAIM_KEYS);
+        // One at least, so that hosts that fill all slots do not keep others out; turns are taken among those held.
+        let keys = free.max(1).min(room).min(MAX_CLAIM_KEYS);
         self.claim_at = None;
         if keys == 0 && more.is_empty() {
             return None;
         }
         self.claiming = true;
+        self.asked_keys = keys > 0;
         self.asked_more.extend(more.iter().map(|more| more.lease.clone()));
         let per_key = target_queue(self.limits.pace.delay_ms, self.limits.pace.per_host);
         Some(ClaimPlan { keys: keys as u32, per_key: per_key as u32, more })
@@ -504,14 +519,17 @@ impl Window {
             let Some(host) = self.hosts.get_mut(&id).filter(|host| host.lease.fence == lease.fence) else {
                 continue;
             };
-            host.more_asked = false;
+            // What was asked for and not granted is not to be had now; the next verdict says if that changes.
+            if std::mem::take(&mut host.more_asked) {
+                host.ready_left = 0;
+            }
             if host.is_done() {
                 self.leaving.push(id);
             }
         }
         if got {
             self.want_claim(now);
-        } else if let Some(after) = next_due_ms {
+        } else if let Some(after) = next_due_ms.filter(|_| self.asked_keys) {
             let at = now + after.max(1);
             self.claim_at = Some(self.claim_at.map_or(at, |other| other.min(at)));
         }
@@ -535,21 +553,17 @@ impl Window {
             return;
         }
         host.ready_left = ready_left;
-        if host.wants_more(now) {
+        if host.wants_more(&self.limits, now) {
             self.want_claim(now);
         }
     }
 
     /// Leases to renew now.
     pub fn renew_plan(&mut self, now: u64) -> Vec<LeaseRef> {
-        let mut leases: Vec<LeaseRef> = self
-            .hosts
-            .values()
-            .filter(|host| host.lease_until < now + LEASE_TTL_MS / 2)
-            .map(|host| host.lease.clone())
-            .collect();
-        leases.sort_by(|a, b| a.key.cmp(&b.key));
-        leases
+        let mut due: Vec<&Host> =
+            self.hosts.values().filter(|host| host.lease_until < now + LEASE_TTL_MS / 2).collect();
+        due.sort_by(|a, b| (a.lease_until, &a.lease.key).cmp(&(b.lease_until, &b.lease.key)));
+        due.iter().take(MAX_MORE).map(|host| host.lease.clone()).collect()
     }
 
     /// Takes in the answer to a renewal sent at `asked_at`.
@@ -572,6 +586,9 @@ impl Window {
 
     /// When to look again without any event, if ever.
     pub fn next_timeout(&self) -> Option<u64> {
+        if self.stopping {
+            return None;
+        }
         let start = (self.in_flight < self.limits.concurrency)
             .then(|| self.due.first().map(|&(at, ..)| at))
             .flatten();
@@ -596,19 +613,24 @@ impl Host {
         self.queue.is_empty() && self.in_flight == 0 && !self.more_asked
     }
 
-    fn target(&self) -> u64 {
-        target_queue(self.pace.delay_ms(), self.per_host)
+    fn target(&self, limits: &WindowLimits, now: u64) -> u64 {
+        match self.given_up(limits, now) {
+            Some(_) => MAX_HOST_QUEUE,
+            None => target_queue(self.pace.delay_ms(), limits.pace.per_host),
+        }
     }
 
-    fn wants_more(&self, now: u64) -> bool {
+    fn wants_more(&self, limits: &WindowLimits, now: u64) -> bool {
+        let usable = || self.pace.blocked_until(now).is_none_or(|until| until <= now + LONGEST_LOCAL_HOLD_MS);
         self.ready_left > 0
-            && (self.queue.len() as u64) < self.target().div_ceil(2)
-            && self.pace.blocked_until(now).is_none_or(|until| until <= now + LONGEST_LOCAL_HOLD_MS)
+            && (self.queue.len() as u64) < self.target(limits, now).div_ceil(2)
+            && (self.given_up(limits, now).is_some() || usable())
     }
 
     /// Why this host's URLs are settled without requests, if they are.
     fn given_up(&self, limits: &WindowLimits, now: u64) -> Option<&'static str> {
-        if self.pace.failures() >= limits.give_up_failures && self.pace.breaker(now) == BreakerState::Open {
+        if self.pace.failed_probes() >= limits.give_up_probes && self.pace.breaker(now) == BreakerState::Open
+        {
             return Some("host_unreachable");
         }
         let Robots::Known(verdict) = &self.robots else { return None };
@@ -631,8 +653,8 @@ impl Host {
         let note = (last || self.note_changed).then(|| {
             self.note_changed = false;
             let robots = match &self.robots {
-                Robots::Known(verdict) => Some(verdict.as_ref()),
-                Robots::Unknown | Robots::Fetching => None,
+                Robots::Known(verdict) | Robots::Fetching(Some(verdict)) => Some(verdict.as_ref()),
+                Robots::Unknown | Robots::Fetching(None) => None,
             };
             Bytes::from(HostNote::encode(robots, &self.pace))
         });
@@ -644,7 +666,7 @@ impl Host {
     fn describe(&self, now: u64) -> String {
         let robots = match &self.robots {
             Robots::Unknown => "unknown",
-            Robots::Fetching => "being fetched",
+            Robots::Fetching(_) => "being fetched",
             Robots::Known(verdict) if verdict.kind() == VerdictKind::Unreachable => "unreachable",
             Robots::Known(_) => "known",
         };

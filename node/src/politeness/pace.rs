@@ -237,10 +237,12 @@ impl HostPace {
     }
 
     fn on_failure(&mut self, now_ms: u64) {
+        // Requests that were in flight when it opened are no probes.
+        if self.breaker.is_some_and(|breaker| now_ms < breaker.open_until_ms) {
+            return;
+        }
         self.failures = self.failures.saturating_add(1);
         let doublings = match self.breaker {
-            // Requests that were in flight when it opened are no probes.
-            Some(breaker) if now_ms < breaker.open_until_ms => return,
             Some(breaker) => (breaker.doublings + 1).min(MAX_DOUBLINGS),
             None if self.failures < self.rules.breaker_failures => return,
             None => 0,
@@ -256,6 +258,11 @@ impl HostPace {
             Some(breaker) if now_ms < breaker.open_until_ms => BreakerState::Open,
             Some(_) => BreakerState::HalfOpen,
         }
+    }
+
+    /// Probes that have failed since the breaker opened.
+    pub fn failed_probes(&self) -> u32 {
+        self.breaker.map_or(0, |breaker| breaker.doublings)
     }
 
     /// Failures in a row.
