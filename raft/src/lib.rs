@@ -6,3 +6,4 @@ pub mod command;
 pub mod embedded;
 pub mod group;
 pub mod machine;
+pub mod stamp;

@@ -216,7 +216,7 @@ impl Node {
         for (command, waiter) in self.finisher.advance(world, &mut self.events)? {
             self.log.submit(command, waiter);
         }
-        let stamp = world.clock();
+        let stamp = world.stamp();
         while self.log.propose(&mut world.disk, stamp)? {
             let hangs = world.plan.stalls && world.rng.u16(..) < 200;
             let mut took_ms = world.rng.u64(1..=SYNC_LOG_MS);

@@ -37,6 +37,7 @@ impl Node {
         while let Some(applied) = log.replay(&mut world.disk)? {
             world.applied(applied.index, &applied.entry, &applied.replies)?;
         }
+        world.begin_stamps()?;
         let (queue, before) = take_job(world, &mut log)?;
         let (consumer, verdicts) = take_up(world, &mut log)?;
         let seed = message(&world.web.seed(), 0);
@@ -53,7 +54,7 @@ impl Node {
 /// Submits a command and waits for its reply.
 fn ask(world: &mut World, log: &mut Log<Waiter>, command: Command) -> Result<Reply, Stop> {
     log.submit(command, Waiter::Nobody);
-    let stamp = world.clock();
+    let stamp = world.stamp();
     log.propose(&mut world.disk, stamp)?;
     world.now += world.rng.u64(1..=5);
     let Some(mut applied) = log.flush(&mut world.disk)? else {

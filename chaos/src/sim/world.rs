@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use dolomedes::{record::Envelope, totals::Class};
-use dolomedes_raft::command::{Entry, Outcome, Reply};
+use dolomedes_raft::{
+    command::{Entry, Outcome, Reply},
+    stamp::Stamps,
+};
 use fastrand::Rng;
 
 use super::{
@@ -26,7 +29,7 @@ const LONGEST_OUTAGE_MS: u64 = 20_000;
 /// How far a clock is set forward at most while the power is out …
 const FORWARD_MS: u64 = 2 * 3_600_000;
 /// … and backward.
-const BACKWARD_MS: u64 = 20_000;
+const BACKWARD_MS: u64 = 48 * 3_600_000;
 
 /// See the module.
 pub(super) struct World {
@@ -34,6 +37,8 @@ pub(super) struct World {
     pub(super) now: u64,
     /// What the node's clock shows at true time 0.
     clock_base: u64,
+    /// What this run's node stamps entries with.
+    stamps: Stamps,
     /// Which run of the crawler this is.
     pub(super) run: u32,
     pub(super) rng: Rng,
@@ -61,6 +66,7 @@ impl World {
         Self {
             now: 0,
             clock_base: EPOCH_MS,
+            stamps: Stamps::begin(0, EPOCH_MS),
             run: 0,
             rng,
             sabotage,
@@ -78,6 +84,17 @@ impl World {
     /// What the node's clock shows.
     pub(super) fn clock(&self) -> u64 {
         self.clock_base + self.now
+    }
+
+    /// The stamp of an entry that is proposed now.
+    pub(super) fn stamp(&self) -> u64 {
+        self.stamps.at(self.clock())
+    }
+
+    /// The node leads its group, and everything that was acknowledged is applied.
+    pub(super) fn begin_stamps(&mut self) -> Result<(), Stop> {
+        self.stamps = Stamps::begin(log::state(&self.disk).log_time()?, self.clock());
+        Ok(())
     }
 
     /// The true time at which the node's clock shows `clock_ms`.

@@ -43,7 +43,11 @@ use self::{
     state::{GroupState, Shared},
     types::Types,
 };
-use crate::command::{Command, Reply};
+use crate::{
+    command::{Command, LogTime, Reply},
+    machine::read::State,
+    stamp::Stamps,
+};
 
 /// Gives the present time in milliseconds. Entries are stamped with it; the machine makes log time of the stamps, so it
 /// may go back.
@@ -171,6 +175,14 @@ impl Group {
             let _ = raft.shutdown().await;
             return Err(refused(detail));
         }
+        let stamps = match log_time(&shared) {
+            Ok(log_time) => Stamps::begin(log_time, clock()),
+            Err(error) => {
+                let _ = raft.shutdown().await;
+                return Err(error.into());
+            }
+        };
+        let clock: Clock = Arc::new(move || stamps.at(clock()));
 
         let (stopping, stopped) = watch::channel(false);
         let (failed, failure) = watch::channel(None);
@@ -324,6 +336,13 @@ impl Drop for Inner {
         let raft = self.raft.clone();
         self.runtime.spawn(async move { raft.shutdown().await });
     }
+}
+
+/// Where log time is, once everything that was committed is applied.
+fn log_time(shared: &Shared) -> dolomedes_storage::Result<LogTime> {
+    let view = shared.engine.snapshot();
+    let position = snapshot::read_position(&*view, shared.group)?;
+    State::new(&*view, shared.group, position.generation).log_time()
 }
 
 /// Makes this node the leader of a group in which nobody else votes, and returns when all of the log is applied, so that
