@@ -166,8 +166,9 @@ impl RobotsVerdict {
 
     /// Whether the verdict still counts.
     pub fn is_fresh(&self, now_ms: u64) -> bool {
-        // A clock that was set back must not make a verdict last for ever.
-        now_ms < self.expires_ms && self.expires_ms <= now_ms.saturating_add(LIFE_MS)
+        // A clock that was set back must not make a verdict last for ever, nor a failure last for a day.
+        let longest_ms = if self.failures > 0 { RETRY_MAX_MS } else { LIFE_MS };
+        now_ms < self.expires_ms && self.expires_ms <= now_ms.saturating_add(longest_ms)
     }
 
     /// How many times in a row the file could not be reached.
