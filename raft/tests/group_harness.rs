@@ -136,7 +136,7 @@ impl Engine for SlowDisk {
     }
 }
 
-/// Waits until `condition` holds.
+/// Waits until `condition` holds. What it looks at has no event to wait for, so it is asked again and again.
 pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
     while !condition() {

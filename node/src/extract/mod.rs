@@ -9,7 +9,6 @@ pub mod char_ref;
 pub mod charset;
 pub mod content_type;
 pub mod element;
-pub mod link_header;
 pub mod links;
 mod prescan;
 pub mod refresh;
