@@ -117,7 +117,7 @@ options! {
     /// Trust the certificates in this PEM file as well
     #[arg(long, value_name = "PEM", help_heading = "Network")]
     ca_file: Option<PathBuf>,
-    /// Fetch through this proxy (http, https, socks5 or socks5h URL)
+    /// Fetch through this proxy (http, https or socks5h URL)
     #[arg(long, value_name = "URL", help_heading = "Network")]
     proxy: Option<String>,
     /// Answer this name, or `*.` pattern, with this address (repeatable)

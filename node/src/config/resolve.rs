@@ -51,6 +51,9 @@ pub struct JobSpec {
     pub include: Vec<String>,
     /// Patterns of which none may match.
     pub exclude: Vec<String>,
+    /// Links followed from a seed at most: decided page by page, so it cannot change later.
+    #[serde(default)]
+    pub max_depth: Option<u32>,
     /// Follow embedded resources, too.
     pub assets: bool,
     /// Read the sitemaps that robots.txt names.
@@ -83,8 +86,7 @@ pub struct RunConfig {
     pub max_crawl_delay_ms: u64,
     /// Pages of the whole job.
     pub max_pages: Option<u64>,
-    /// Links from a seed.
-    pub max_depth: Option<u32>,
+
     /// Decoded bytes of the whole job.
     pub max_bytes: Option<u64>,
     /// Pages of a host.
@@ -172,6 +174,7 @@ pub fn resolve(flags: CrawlOptions) -> anyhow::Result<CrawlConfig> {
             scope: options.scope.unwrap_or(ScopeKind::Host),
             include: options.include,
             exclude: options.exclude,
+            max_depth: options.max_depth,
             assets: options.assets,
             sitemaps: !options.no_sitemaps,
             keep_tracking: options.keep_tracking,
@@ -187,7 +190,7 @@ pub fn resolve(flags: CrawlOptions) -> anyhow::Result<CrawlConfig> {
             concurrency,
             max_crawl_delay_ms: options.max_crawl_delay.unwrap_or(60_000),
             max_pages: positive("--max-pages", options.max_pages)?,
-            max_depth: options.max_depth,
+
             max_bytes: positive("--max-bytes", options.max_bytes)?,
             max_pages_per_host: positive("--max-pages-per-host", options.max_pages_per_host)?,
             max_bytes_per_host: positive("--max-bytes-per-host", options.max_bytes_per_host)?,
@@ -247,8 +250,8 @@ pub fn network(options: &NetworkOptions) -> anyhow::Result<NetworkConfig> {
         Some(text) => {
             let url = Url::parse(text).with_context(|| format!("--proxy `{text}` is not a URL"))?;
             ensure!(
-                matches!(url.scheme(), "http" | "https" | "socks5" | "socks5h"),
-                "--proxy `{text}`: the scheme must be http, https, socks5 or socks5h"
+                matches!(url.scheme(), "http" | "https" | "socks5h"),
+                "--proxy `{text}`: the scheme must be http, https or socks5h (names are resolved by the proxy)"
             );
             Some(url)
         }
@@ -307,6 +310,7 @@ impl JobSpec {
             ("--scope", self.scope != wanted.scope),
             ("--include", self.include != wanted.include),
             ("--exclude", self.exclude != wanted.exclude),
+            ("--max-depth", self.max_depth != wanted.max_depth),
             ("--assets", self.assets != wanted.assets),
             ("--keep-tracking", self.keep_tracking != wanted.keep_tracking),
             ("--sort-query", self.sort_query != wanted.sort_query),

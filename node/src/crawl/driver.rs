@@ -284,7 +284,8 @@ impl Run {
                 let rules = &self.driver.visitor.rules;
                 let messages: Vec<NewMessage> =
                     verdict.sitemaps().iter().filter_map(|sitemap| rules.sitemap(sitemap)).collect();
-                if !messages.is_empty() {
+                // A host that only keeps a sitemap of ours has others of its own.
+                if !messages.is_empty() && rules.is_own_host(&key) {
                     self.sitemaps.insert(key, messages);
                 }
                 self.driver.window.handle_robots(host, verdict, result, now);

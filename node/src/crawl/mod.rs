@@ -4,6 +4,7 @@
 mod driver;
 mod finish;
 mod harvest;
+mod host;
 mod judge;
 mod known;
 mod note;
@@ -54,6 +55,9 @@ const RESULTS_PER_REQUEST: usize = 4;
 pub async fn run(config: CrawlConfig, watch: Arc<Watch>, stop: CancellationToken) -> anyhow::Result<Summary> {
     let started = Instant::now();
     let clock = Clock::start();
+    // Mistakes in the options are reported before anything is touched, above all before --fresh.
+    let requester = Requester::new(&config.network, config.job.warc, config.run.retry_delay_ms, clock)
+        .map_err(crate::cli::Usage)?;
     let open::Job { node, group, queue, consumer, spool, delivery, rules, already_finished } =
         open::open(&config, clock).await?;
     let failed = node.failed();
@@ -63,7 +67,7 @@ pub async fn run(config: CrawlConfig, watch: Arc<Watch>, stop: CancellationToken
             return Ok(End::Finished);
         }
         let visitor = Visitor {
-            requester: Requester::new(&config.network, config.job.warc, config.run.retry_delay_ms, clock)?,
+            requester,
             rules: rules.clone(),
             watch: watch.clone(),
             clock,
@@ -84,32 +88,39 @@ pub async fn run(config: CrawlConfig, watch: Arc<Watch>, stop: CancellationToken
         end = run => end,
         reason = failed => Err(anyhow!(reason)),
     };
-    let end = match end {
-        Ok(end) => end,
-        Err(error) => {
-            // Its own failure explains more than that the crawl could not go on without it.
-            let error = match delivery.failure() {
-                Some(failure) => anyhow!(failure).context("records cannot be delivered"),
-                None => error,
-            };
-            drop((group, delivery));
-            close_after_failure(node).await;
-            return Err(error);
-        }
+    let summary = match end {
+        Ok(end) => deliver_rest(&delivery, end == End::Finished).await.and_then(|()| {
+            let totals = delivery.totals();
+            let ended = Ended { end, already_finished, totals, started };
+            open::summarize(&group, queue, &config, &watch, ended)
+        }),
+        // Its own failure explains more than that the crawl could not go on without it.
+        Err(error) => Err(match delivery.failure() {
+            Some(failure) => anyhow!(failure).context("records cannot be delivered"),
+            None => error,
+        }),
     };
-    let finished = end == End::Finished;
+    drop((group, delivery));
+    match summary {
+        Ok(summary) => {
+            node.close().await.context("cannot close the data directory")?;
+            Ok(summary)
+        }
+        Err(error) => {
+            close_after_failure(node).await;
+            Err(error)
+        }
+    }
+}
+
+/// Brings what was judged to the sinks, and ends delivering. `finished`: the job is, so that the sinks complete theirs.
+async fn deliver_rest(delivery: &Arc<crate::sink::DeliveryHandle>, finished: bool) -> anyhow::Result<()> {
     let closing = delivery.clone();
     let closed = tokio::task::spawn_blocking(move || closing.close(finished).map(drop));
     closed
         .await
         .context("delivering the last records failed")?
-        .map_err(|failure| anyhow!(failure).context("the last records cannot be delivered"))?;
-    let totals = delivery.totals();
-    let summary =
-        open::summarize(&group, queue, &config, &watch, Ended { end, already_finished, totals, started })?;
-    drop(group);
-    node.close().await.context("cannot close the data directory")?;
-    Ok(summary)
+        .map_err(|failure| anyhow!(failure).context("the last records cannot be delivered"))
 }
 
 /// How a run ended.

@@ -34,6 +34,8 @@ const WORKER: u64 = 1;
 const CAPACITY: u64 = 1 << 40;
 /// Leases that may be lost to crashes before a URL counts as what crashes the crawler.
 const MAX_LOST: u32 = 16;
+/// Records handed in again by one command: they carry no notes, so it stays well below its bound.
+const TAKE_UP_RECORDS: usize = 512;
 /// Bytes of the spool that are read at once when it is taken up.
 const TAKE_UP_BYTES: usize = 4 << 20;
 
@@ -51,8 +53,11 @@ pub(super) struct Job {
 
 /// Opens the job that `config` describes.
 pub(super) async fn open(config: &CrawlConfig, clock: Clock) -> anyhow::Result<Job> {
-    // Mistakes in patterns are reported before anything is touched.
-    Rules::new(config, 0, year(clock)).map_err(|error| crate::cli::Usage(error.into()))?;
+    // Mistakes in patterns and seeds are reported before anything is touched.
+    let rules = Rules::new(config, 0, year(clock)).map_err(|error| crate::cli::Usage(error.into()))?;
+    for seed in &config.job.seeds {
+        rules.seed(seed).map_err(|error| crate::cli::Usage(error.into()))?;
+    }
     if config.fresh {
         DataDir::clear(&config.data_dir, |sinks| {
             Marks::discard(sinks, &config.job.out)
@@ -224,15 +229,23 @@ async fn take_up(
         let entries = reader.read(next, spool.last_seq(), TAKE_UP_BYTES)?;
         let Some(last) = entries.last() else { break };
         next = last.seq + 1;
+        let mut envelopes = Vec::with_capacity(entries.len());
         for entry in entries {
-            let envelope = Envelope::decode(&entry.body)?;
+            envelopes.push((entry.seq, Envelope::decode(&entry.body)?));
+        }
+        // Those of one worker go in together: one sync each would be felt at every start after a crash.
+        let alike =
+            |a: &(u64, Envelope), b: &(u64, Envelope)| (a.1.queue, a.1.consumer) == (b.1.queue, b.1.consumer);
+        for together in envelopes.chunk_by(alike).flat_map(|run| run.chunks(TAKE_UP_RECORDS)) {
+            let Some((_, first)) = together.first() else { continue };
             let command = Command::Complete {
-                queue: envelope.queue,
-                consumer: envelope.consumer,
-                completions: vec![envelope.completion(entry.seq)],
+                queue: first.queue,
+                consumer: first.consumer,
+                completions: together.iter().map(|(seq, envelope)| envelope.completion(*seq)).collect(),
                 released_upto: 0,
             };
-            // Refused as a whole where the queue is gone: the receipt does not cover the record then, and it is not real.
+            // Refused as a whole under an epoch that was superseded: the receipt does not cover the records then, and
+            // they are not real.
             group.submit(command).await.context("cannot hand in what an earlier run had finished")?;
         }
     }

@@ -87,7 +87,7 @@ impl Rules {
             scope: Scope::new(job.scope, &seeds, &job.include, &job.exclude)?,
             canonical,
             traps: TrapRules::new(year),
-            max_depth: config.run.max_depth,
+            max_depth: job.max_depth,
             assets: job.assets,
             ignore_robots: job.ignore_robots,
             sitemaps: job.sitemaps,
@@ -161,6 +161,14 @@ impl Rules {
         let task = Task { url: url.as_str().to_owned(), ..task };
         let message = message(&url, &task, Some(identity));
         Ok((url, LinkVerdict::New(message)))
+    }
+
+    /// Whether a host, given as its key, is one that the crawl is about, whatever the paths and patterns.
+    pub(super) fn is_own_host(&self, host_key: &[u8]) -> bool {
+        let url = std::str::from_utf8(host_key).ok().and_then(|key| Url::parse(key).ok());
+        url.is_some_and(|url| {
+            !matches!(self.scope.judge(&url), Verdict::Out(OutReason::Host | OutReason::Domain))
+        })
     }
 
     /// The message of a sitemap that robots.txt names, unless sitemaps are not wanted or it has no canonical form.
