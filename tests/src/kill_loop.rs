@@ -102,8 +102,6 @@ pub struct Plan {
     pub seed: u64,
     /// How many kills.
     pub kills: u32,
-    /// URLs that may have been requested and not yet completed when it is killed.
-    pub in_flight: u64,
     /// URLs that have to be found; more are reported only. `None`: those of an undisturbed crawl, and exactly these.
     pub truth: Option<BTreeSet<String>>,
     /// Longest time of the undisturbed crawl, and of the last run.
@@ -123,6 +121,8 @@ pub struct Report {
     pub extra: usize,
     /// Requests of URLs that the server had seen before, since each kill.
     pub repeats: Vec<u64>,
+    /// URLs that were leased at each kill, as the next run found them.
+    pub leased: Vec<u64>,
     /// From the start after a kill to the first request of a URL that the server had not seen, in milliseconds. Starts that
     /// were killed before are left out.
     pub restart_ms: Vec<u64>,
@@ -147,6 +147,8 @@ impl Report {
             "extra": self.extra,
             "repeats": self.repeated(),
             "repeats_worst": self.repeats.iter().max(),
+            "leased": self.leased.iter().sum::<u64>(),
+            "leased_most": self.leased.iter().max(),
             "restart_ms_median": median(&self.restart_ms),
             "restart_ms_worst": self.restart_ms.iter().max(),
             "restarts": self.restart_ms.len(),
@@ -183,7 +185,7 @@ pub fn run(plan: &Plan, server: &dyn Server, reference: &Job, job: &Job) -> anyh
 
     // An access log may be a moment late.
     sleep(Duration::from_millis(200));
-    judge_requests(plan, &server.seen(before), &kills, &mut report);
+    judge_requests(&server.seen(before), &kills, &mut report);
     judge_output(plan, job, &wanted, &mut report);
     Ok(report)
 }
@@ -192,6 +194,16 @@ pub fn run(plan: &Plan, server: &dyn Server, reference: &Job, job: &Job) -> anyh
 struct Kill {
     at: Instant,
     restarted: Instant,
+    /// URLs that were leased then: only these may be requested again.
+    leased: u64,
+}
+
+/// What a run says it found leased at its start; 0 if it was killed before it had ended these leases: then they are
+/// there for the run after it.
+fn found_leased(stderr: &str) -> u64 {
+    let line = stderr.lines().find(|line| line.starts_with("resuming: "));
+    let number = line.and_then(|line| line.rsplit(", ").next()?.strip_suffix(" were in work"));
+    number.and_then(|number| number.replace(',', "").parse().ok()).unwrap_or(0)
 }
 
 /// Runs the crawl to its end with all the kills.
@@ -228,20 +240,26 @@ fn disturb(
         }
         let at = Instant::now();
         let killed = process.kill();
+        if let Some(last) = kills.last_mut() {
+            last.leased = found_leased(&killed.stderr);
+        }
         // It may have ended by itself in the last moment.
         if killed.signal != Some(9) {
             ensure!(killed.code == Some(0), "the crawl failed: {}", killed.story());
         }
         report.kills += 1;
         process = job.start();
-        kills.push(Kill { at, restarted: process.started });
+        kills.push(Kill { at, restarted: process.started, leased: 0 });
     }
     let finished = process.wait(plan.deadline);
     ensure!(finished.code == Some(0), "the last run failed: {}", finished.story());
+    if let Some(last) = kills.last_mut() {
+        last.leased = found_leased(&finished.stderr);
+    }
     Ok(kills)
 }
 
-fn judge_requests(plan: &Plan, seen: &[(Instant, String)], kills: &[Kill], report: &mut Report) {
+fn judge_requests(seen: &[(Instant, String)], kills: &[Kill], report: &mut Report) {
     let mut known = BTreeSet::new();
     let mut repeats = vec![0_u64; kills.len()];
     let mut unexcused = Vec::new();
@@ -264,11 +282,18 @@ fn judge_requests(plan: &Plan, seen: &[(Instant, String)], kills: &[Kill], repor
     }
     report.restart_ms = first_new.into_values().collect();
     report.repeats = repeats;
-    let excused = kills.len() as u64 * plan.in_flight;
-    if report.repeated() > excused {
-        report
-            .violations
-            .push(format!("{} repeated requests, {excused} in flight at the kills", report.repeated()));
+    report.leased = kills.iter().map(|kill| kill.leased).collect();
+    // What was leased at one kill may be requested again only after the next, so sums are compared.
+    let (mut repeated, mut leased) = (0, 0);
+    for (n, (repeats, kill)) in report.repeats.iter().zip(kills).enumerate() {
+        (repeated, leased) = (repeated + repeats, leased + kill.leased);
+        if repeated > leased {
+            report.violations.push(format!(
+                "{repeated} repeated requests up to kill {}, {leased} URLs were leased",
+                n + 1
+            ));
+            break;
+        }
     }
     if !unexcused.is_empty() {
         report.violations.push(format!("requested twice before any kill: {unexcused:?}"));
@@ -315,31 +340,41 @@ pub fn read_truth(path: &PathBuf) -> anyhow::Result<BTreeSet<String>> {
 mod tests {
     use super::*;
 
-    fn judged(requests: &[(u64, &str)], kills: &[(u64, u64)], in_flight: u64) -> Report {
+    fn judged(requests: &[(u64, &str)], kills: &[(u64, u64, u64)]) -> Report {
         let zero = Instant::now();
         let at = |ms: u64| zero + Duration::from_millis(ms);
         let seen: Vec<_> = requests.iter().map(|(ms, url)| (at(*ms), (*url).to_owned())).collect();
-        let kills: Vec<_> =
-            kills.iter().map(|(killed, started)| Kill { at: at(*killed), restarted: at(*started) }).collect();
-        let plan = Plan { seed: 0, kills: 0, in_flight, truth: None, deadline: Duration::ZERO };
+        let kill = |&(killed, started, leased)| Kill { at: at(killed), restarted: at(started), leased };
+        let kills: Vec<_> = kills.iter().map(kill).collect();
         let mut report = Report::default();
-        judge_requests(&plan, &seen, &kills, &mut report);
+        judge_requests(&seen, &kills, &mut report);
         report
     }
 
     #[test]
     fn repeats_belong_to_the_kill_before_them() {
         let requests = [(1, "a"), (2, "b"), (20, "b"), (25, "c"), (40, "c"), (41, "b"), (50, "d")];
-        let report = judged(&requests, &[(10, 15), (30, 35)], 2);
+        let report = judged(&requests, &[(10, 15, 1), (30, 35, 2)]);
         assert_eq!(report.repeats, [1, 2]);
         assert_eq!(report.restart_ms, [10, 15]);
         assert!(report.violations.is_empty(), "{:?}", report.violations);
-        assert_eq!(judged(&requests, &[(10, 15), (30, 35)], 1).violations.len(), 1);
+        for leased in [(0, 3), (1, 1)] {
+            assert_eq!(judged(&requests, &[(10, 15, leased.0), (30, 35, leased.1)]).violations.len(), 1);
+        }
+        // What was leased at the first kill may come after the second.
+        assert!(judged(&requests, &[(10, 15, 3), (30, 35, 0)]).violations.is_empty());
+    }
+
+    #[test]
+    fn what_was_leased_is_read_from_what_the_next_run_says() {
+        let said = "resuming: 1,024 pages are done, 77 URLs wait, 1,160 were in work\n5 pages, 1/s\n";
+        assert_eq!(found_leased(said), 1160);
+        assert_eq!(found_leased("5 pages, 1/s\n"), 0);
     }
 
     #[test]
     fn a_repeat_without_a_kill_has_no_excuse() {
-        assert_eq!(judged(&[(1, "a"), (2, "a")], &[], 9).violations.len(), 1);
+        assert_eq!(judged(&[(1, "a"), (2, "a")], &[]).violations.len(), 1);
     }
 
     #[test]

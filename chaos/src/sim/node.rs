@@ -234,7 +234,7 @@ impl Node {
     fn start(&mut self, world: &mut World, start: Start) -> Result<(), Stop> {
         let moment = world.moment();
         match start {
-            Start::Robots { host, key, previous } => {
+            Start::Robots { host, key, previous, .. } => {
                 let name = String::from_utf8_lossy(&key).into_owned();
                 world.checks.pace.start(&name, None, moment)?;
                 let (answer, took_ms) = world.web.robots(&name);
@@ -293,7 +293,7 @@ impl Node {
                     world.checks.pace.crawl_delay(&name, world.web.crawl_delay_ms(&name), world.run);
                 }
                 world.tell(&format!("robots.txt of {name} is {:?}", verdict.kind()));
-                self.window.handle_robots(host, verdict, result, now);
+                self.window.handle_robots(host, verdict, result, false, now);
             }
             Event::Fetched { host, lease, work, answer } => {
                 world.checks.pace.end(host_of(&work.task.url));

@@ -49,8 +49,8 @@ struct Shared {
     large_bodies: Arc<Semaphore>,
 }
 
-/// Bodies over [`LARGE_BODY`] that are in memory at the same time; further ones wait for their turn, within their total
-/// deadline. It bounds memory whatever the servers send: with the default caps to some 300 MiB.
+/// Bodies over [`LARGE_BODY`] that are in memory at the same time; further ones wait for their turn, which counts against
+/// none of their deadlines. It bounds memory whatever the servers send: with the default caps to some 300 MiB.
 pub const LARGE_BODIES: usize = 8;
 /// Bytes, as received or decoded, from which on a body is large.
 const LARGE_BODY: u64 = 1 << 20;
@@ -245,11 +245,12 @@ struct Room<'a> {
 }
 
 impl Room<'_> {
-    async fn wait(&mut self, until: Instant) -> Result<(), FailureKind> {
-        let place = tokio::time::timeout_at(until, self.places.clone().acquire_owned()).await;
+    /// Waits for a place and returns how long that took. It ends: whoever has a place has deadlines.
+    async fn wait(&mut self) -> Duration {
+        let since = Instant::now();
         // It is never closed; if it were, there would be no bound to keep.
-        self.taken = place.map_err(|_| FailureKind::TotalTimeout)?.ok();
-        Ok(())
+        self.taken = self.places.clone().acquire_owned().await.ok();
+        since.elapsed()
     }
 }
 
@@ -262,7 +263,7 @@ async fn read_body(
     started: Instant,
     mut sleep: Pin<&mut Sleep>,
 ) -> Result<Option<Cut>, FailureKind> {
-    let end = started + deadlines.total;
+    let mut end = started + deadlines.total;
     let mut last = Instant::now();
     let mut window_end = last;
     let mut window_bytes = 0;
@@ -293,12 +294,10 @@ async fn read_body(
                     return Ok(None);
                 }
                 if intake.held_bytes() > LARGE_BODY && room.taken.is_none() {
-                    room.wait(end).await?;
                     // Our own waiting is not the server's slowness.
-                    if let Some(rate) = deadlines.min_rate {
-                        window_end = Instant::now() + rate.window;
-                        window_bytes = intake.wire_bytes();
-                    }
+                    let waited = room.wait().await;
+                    end += waited;
+                    window_end += waited;
                 }
             }
             Ok(None) => return Ok(None),

@@ -1,6 +1,6 @@
 //! `dolomedes fetch`: one URL, with everything that can be seen of it: hops, protocol, TLS, timings, headers, robots verdict.
 
-use std::io::Write as _;
+use std::{io::Write as _, time::Duration};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -61,7 +61,7 @@ async fn fetch(requester: &Requester, mut url: Url, args: &FetchArgs) -> anyhow:
         let robots = if key == host || args.body {
             None
         } else {
-            let (verdict, _) = requester.robots(&key, None).await;
+            let verdict = requester.robots(&key, None, Duration::ZERO).await.verdict;
             let kind = match verdict.kind() {
                 VerdictKind::Rules => "rules",
                 VerdictKind::Unavailable => "no robots.txt",
@@ -81,7 +81,7 @@ async fn fetch(requester: &Requester, mut url: Url, args: &FetchArgs) -> anyhow:
         let next = match meaning(&url, &exchange) {
             Meaning::Redirect(target) => Ok(Some(target)),
             Meaning::BrokenRedirect(word) => Err(word),
-            Meaning::Page | Meaning::Retry(_) | Meaning::Failed(_) => Ok(None),
+            Meaning::Page | Meaning::Incomplete | Meaning::Retry(_) | Meaning::Failed(_) => Ok(None),
         };
         hops.push(Hop { url: url.clone(), robots, exchange, note: None });
         let end = match next {

@@ -19,10 +19,28 @@ const HOSTS_SHOWN: usize = 8;
 
 /// Shows the crawl until dropped or cancelled.
 pub(super) async fn show(watch: Arc<Watch>, with_hosts: bool) {
+    let said = watch.clone();
+    let resuming = async move {
+        let before = said.resumed().await;
+        eprintln!(
+            "resuming: {} pages are done, {} URLs wait, {} were in work",
+            HumanCount(before.units),
+            HumanCount(before.ready + before.delayed),
+            HumanCount(before.leased),
+        );
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = resuming => {}
+        () = keep_showing(&watch, with_hosts) => {}
+    }
+}
+
+async fn keep_showing(watch: &Watch, with_hosts: bool) {
     if std::io::stderr().is_terminal() {
-        redraw(&watch, with_hosts).await
+        redraw(watch, with_hosts).await
     } else {
-        lines(&watch, with_hosts).await
+        lines(watch, with_hosts).await
     }
 }
 

@@ -22,24 +22,27 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     finish::{Finished, Settled},
+    request::RobotsFetched,
     summary::End,
     visit::{Visited, Visitor},
     watch::Watch,
     window::{HostId, LEASE_TTL_MS, Returned, Start, Window},
 };
-use crate::{clock::Clock, politeness::FetchResult, robots::RobotsVerdict};
+use crate::clock::Clock;
 
 /// How long running requests may go on after a stop was asked for.
 const STOP_PATIENCE_MS: u64 = 3_000;
 /// How often counters are read for watchers, and leases looked through for renewal.
 const HOUSEKEEPING: Duration = Duration::from_millis(500);
+/// Bytes of results that are not finished, from which on nothing more is started.
+const UNFINISHED_BYTES: usize = 32 << 20;
 /// Hosts described for watchers.
 const HOSTS_DESCRIBED: usize = 64;
 
 enum Event {
     Claimed { answer: Result<Reply, SubmitError>, asked_at: u64 },
     Renewed { answer: Result<Reply, SubmitError>, leases: Vec<LeaseRef>, asked_at: u64 },
-    Robots { host: HostId, key: Bytes, verdict: RobotsVerdict, result: FetchResult },
+    Robots { host: HostId, key: Bytes, fetched: RobotsFetched },
     Visited { host: HostId, lease: LeaseRef, work: WorkRef, visited: Box<Visited> },
 }
 
@@ -71,6 +74,8 @@ struct Run {
     backlog: VecDeque<Finished>,
     /// Results handed to the finisher and not settled yet.
     outstanding: usize,
+    /// What they take in memory, about.
+    outstanding_bytes: usize,
     /// Sitemaps that a host's robots.txt named. They travel with the host's next result, before the note in which the
     /// verdict is kept: so a crash between the two only makes robots.txt be fetched again.
     sitemaps: HashMap<Bytes, Vec<NewMessage>>,
@@ -93,6 +98,7 @@ impl Driver {
             events,
             backlog: VecDeque::new(),
             outstanding: 0,
+            outstanding_bytes: 0,
             sitemaps: HashMap::new(),
             asking: 0,
             renewing: false,
@@ -157,7 +163,7 @@ impl Run {
         while let Some(returned) = self.driver.window.poll_return(now) {
             self.give_back(returned)?;
         }
-        if self.backlog.is_empty() {
+        if self.may_start() {
             while let Some(start) = self.driver.window.poll_start(now) {
                 self.start(start);
             }
@@ -186,6 +192,11 @@ impl Run {
         Ok(())
     }
 
+    /// Whether the results that are not finished yet leave room for more.
+    fn may_start(&self) -> bool {
+        self.backlog.is_empty() && self.outstanding_bytes < UNFINISHED_BYTES
+    }
+
     fn finisher_gone(&mut self) -> anyhow::Result<()> {
         // Its own error says why, and is on its way here.
         while let Ok(settled) = self.driver.settled.try_recv() {
@@ -212,15 +223,16 @@ impl Run {
         let (visitor, events) = (self.driver.visitor.clone(), self.events_in.clone());
         let visits = self.visits.clone();
         match start {
-            Start::Robots { host, key, previous } => {
+            Start::Robots { host, key, previous, pause_ms } => {
                 tokio::spawn(async move {
                     let name = String::from_utf8_lossy(&key).into_owned();
-                    let (verdict, result) = tokio::select! {
-                        answer = visitor.requester.robots(&name, previous) => answer,
+                    let pause = Duration::from_millis(pause_ms);
+                    let fetched = tokio::select! {
+                        fetched = visitor.requester.robots(&name, previous, pause) => fetched,
                         // Only when the crawl stops; the loop does not wait for it then.
                         () = visits.cancelled() => return,
                     };
-                    let _ = events.send(Event::Robots { host, key, verdict, result }).await;
+                    let _ = events.send(Event::Robots { host, key, fetched }).await;
                 });
             }
             Start::Settle { host, lease, work, reason } => {
@@ -280,7 +292,7 @@ impl Run {
                     self.driver.window.handle_renewed(lease, stands, asked_at, now);
                 }
             }
-            Event::Robots { host, key, verdict, result } => {
+            Event::Robots { host, key, fetched: RobotsFetched { verdict, result, redirected } } => {
                 let rules = &self.driver.visitor.rules;
                 let messages: Vec<NewMessage> =
                     verdict.sitemaps().iter().filter_map(|sitemap| rules.sitemap(sitemap)).collect();
@@ -288,7 +300,7 @@ impl Run {
                 if !messages.is_empty() && rules.is_own_host(&key) {
                     self.sitemaps.insert(key, messages);
                 }
-                self.driver.window.handle_robots(host, verdict, result, now);
+                self.driver.window.handle_robots(host, verdict, result, redirected, now);
             }
             Event::Visited { host, lease, work, visited } => {
                 let after = self.driver.window.handle_result(host, visited.host, now);
@@ -301,6 +313,7 @@ impl Run {
                     record: visited.record,
                     pace: Some(after.pace),
                     release: after.release,
+                    bytes: 0,
                 })?;
             }
         }
@@ -327,6 +340,8 @@ impl Run {
         if let Some(sitemaps) = self.sitemaps.remove(&result.lease.key) {
             result.outlinks.extend(sitemaps);
         }
+        result.weigh();
+        self.outstanding_bytes += result.bytes;
         if !self.backlog.is_empty() {
             self.backlog.push_back(result);
             return Ok(());
@@ -344,6 +359,7 @@ impl Run {
     fn settle(&mut self, settled: Settled) {
         let now = self.driver.clock.now_ms();
         self.outstanding -= settled.results;
+        self.outstanding_bytes = self.outstanding_bytes.saturating_sub(settled.bytes);
         let mut freed = false;
         for (lease, stands, ready_left) in &settled.leases {
             self.driver.window.handle_verdict(lease, *stands, *ready_left, now);
@@ -391,7 +407,7 @@ impl Run {
         let now = self.driver.clock.now_ms();
         // Without any timer, housekeeping wakes the loop.
         let mut at = self.driver.window.next_timeout().unwrap_or(now + 60_000);
-        if !self.backlog.is_empty() {
+        if !self.may_start() {
             at = at.max(now + 1);
         }
         if let Some(since) = self.stopping_since {

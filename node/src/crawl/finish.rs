@@ -2,7 +2,11 @@
 //! spool, then the completion goes in under its fence, and only then is the record delivered. Three stages, each with
 //! its own task, batching whatever has gathered while the disk was busy.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context as _, anyhow, bail};
 use dolomedes_raft::{
@@ -16,7 +20,7 @@ use dolomedes_storage::spool::Spool;
 use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
-use super::rules::Rules;
+use super::{harvest::message_bytes, rules::Rules};
 use crate::{record::Envelope, sink::DeliveryHandle, totals::Class};
 
 /// Results that one batch takes at most.
@@ -44,9 +48,20 @@ pub(super) struct Finished {
     pub record: Option<Recorded>,
     pub pace: Option<Pace>,
     pub release: bool,
+    /// What it takes in memory, about; see [`Finished::weigh`].
+    pub bytes: usize,
 }
 
 impl Finished {
+    /// Notes what it takes in memory, once it is complete.
+    pub(super) fn weigh(&mut self) {
+        let outlinks: usize = self.outlinks.iter().map(message_bytes).sum();
+        let record = self.record.as_ref().map_or(0, |record| {
+            record.line.len() + record.exchange.as_ref().map_or(0, |exchange| exchange.body.len())
+        });
+        self.bytes = outlinks + record;
+    }
+
     /// A message given up without a record.
     pub(super) fn dead(lease: LeaseRef, id: Option<MessageId>, reason: &str) -> Self {
         Self {
@@ -58,6 +73,7 @@ impl Finished {
             record: None,
             pace: None,
             release: false,
+            bytes: 0,
         }
     }
 }
@@ -68,7 +84,7 @@ pub(super) struct Recorded {
     pub class: Class,
     pub line: bytes::Bytes,
     pub exchange: Option<crate::record::Exchange>,
-    /// The archived body's place in memory, until it is in the spool.
+    /// The place in memory of a large body, and so of what was found in it, until it is in the spool.
     pub _room: Option<Arc<tokio::sync::OwnedSemaphorePermit>>,
 }
 
@@ -77,6 +93,8 @@ pub(super) struct Recorded {
 pub(super) struct Settled {
     /// Results in the batch.
     pub results: usize,
+    /// What they took in memory.
+    pub bytes: usize,
     /// Whether any outlink was new.
     pub grew: bool,
     /// Per lease: whether it stands, and what is left ready behind it.
@@ -146,7 +164,8 @@ impl Finisher {
     }
 
     /// Puts messages and remembers what the frontier knows then. Returns whether any was new.
-    pub(super) async fn put(&self, mut messages: Vec<NewMessage>) -> anyhow::Result<bool> {
+    pub(super) async fn put(&self, messages: Vec<NewMessage>) -> anyhow::Result<bool> {
+        let mut messages = VecDeque::from(messages);
         let mut grew = false;
         while !messages.is_empty() {
             let mut bytes = 0;
@@ -154,8 +173,8 @@ impl Finisher {
                 bytes += message.payload.len() + message.key.len();
                 bytes <= PUT_BYTES
             });
-            let rest = messages.split_off(fits.count().max(1));
-            let sent = std::mem::replace(&mut messages, rest);
+            let fits = fits.count().max(1);
+            let sent: Vec<NewMessage> = messages.drain(..fits).collect();
             let identities: Vec<Option<u128>> = sent.iter().map(|message| message.fingerprint).collect();
             let retained = sent.clone();
             let put = Command::Put { queue: self.queue, messages: sent };
@@ -166,14 +185,14 @@ impl Finisher {
                     Reply::Refused(refusal) => bail!("cannot queue links: {refusal}"),
                     other => bail!("cannot queue links: unexpected answer {other:?}"),
                 };
-            let mut again = Vec::new();
+            let mut again = VecDeque::new();
             for ((status, identity), message) in statuses.into_iter().zip(identities).zip(retained) {
                 match status {
                     PutStatus::Accepted | PutStatus::Duplicate => {
                         grew |= status == PutStatus::Accepted;
                         identity.iter().for_each(|&identity| self.rules.known.insert(identity));
                     }
-                    PutStatus::Full => again.push(message),
+                    PutStatus::Full => again.push_back(message),
                     PutStatus::Invalid => {
                         tracing::warn!(key = ?message.key, "a link exceeds the frontier's bounds and is left out");
                     }
@@ -249,7 +268,8 @@ impl Finisher {
     ) -> anyhow::Result<()> {
         while let Some(Sequenced { results, grew }) = batches.recv().await {
             let count = results.len();
-            let mut settlement = Settled { results: count, grew, leases: Vec::new() };
+            let bytes = results.iter().map(|(result, _)| result.bytes).sum();
+            let mut settlement = Settled { results: count, bytes, grew, leases: Vec::new() };
             for completions in commands(completions(results)) {
                 settlement.leases.extend(self.hand_in(completions).await?);
             }

@@ -15,11 +15,18 @@ use super::{
 use crate::{
     extract::{self, CharsetHints, ContentType, DocumentKind, LinkKind, MetaRobots, ScanOptions, Syntax},
     record::{PageRecord, RobotsFlags, blake3_digest},
-    sitemap::{self, SitemapFormat, SitemapLimits},
+    sitemap::{self, SitemapFormat, SitemapLimits, SitemapReport},
 };
 
 /// Notes in one record at most.
 const MAX_NOTES: usize = 8;
+/// Bytes of links that are taken from one page, as they are put.
+const OUTLINK_BYTES: usize = 8 << 20;
+
+/// What a link on its way to the frontier takes, about.
+pub(super) fn message_bytes(message: &NewMessage) -> usize {
+    size_of::<NewMessage>() + message.key.len() + message.payload.len()
+}
 
 /// Reads what `response`, to the task at `url`, contains: fills the record's content fields and returns the messages to
 /// put.
@@ -30,7 +37,8 @@ pub(super) fn harvest(
     response: &Fetched,
     record: &mut PageRecord,
 ) -> Vec<NewMessage> {
-    let mut basket = Basket { rules, task, record, outlinks: Vec::new(), nofollow_page: false };
+    let mut basket =
+        Basket { rules, task, record, outlinks: Vec::new(), outlink_bytes: 0, nofollow_page: false };
     let content_type = header_text(&response.headers, &header::CONTENT_TYPE).and_then(ContentType::parse);
     basket.describe(response, content_type.as_ref());
     if let TaskKind::Sitemap { nesting } = task.kind {
@@ -52,6 +60,9 @@ pub(super) fn harvest(
             basket.directives(robots);
             if readable {
                 basket.header_links(url, &response.headers);
+                if content_type.as_ref().is_some_and(|parsed| parsed.essence.ends_with("xml")) {
+                    basket.linked_sitemap(url, &response.body);
+                }
             }
         }
     }
@@ -67,6 +78,7 @@ struct Basket<'a> {
     task: &'a Task,
     record: &'a mut PageRecord,
     outlinks: Vec<NewMessage>,
+    outlink_bytes: usize,
     nofollow_page: bool,
 }
 
@@ -171,6 +183,13 @@ impl Basket<'_> {
         match verdict {
             LinkVerdict::Known => self.record.links.followed += 1,
             LinkVerdict::New(message) => {
+                let bytes = message_bytes(&message);
+                // Short links on a page with a long base take far more than the page itself. A sitemap holds absolute
+                // ones, and is bounded by its size.
+                if self.task.kind == TaskKind::Page && self.outlink_bytes + bytes > OUTLINK_BYTES {
+                    return self.note(|| "the page's links are longer than are kept of one page".into());
+                }
+                self.outlink_bytes += bytes;
                 self.record.links.followed += 1;
                 self.outlinks.push(message);
             }
@@ -223,9 +242,24 @@ impl Basket<'_> {
         }
     }
 
+    /// A sitemap that a page linked to before robots.txt or an index named it: it is fetched once only, so it is read as
+    /// what it is.
+    fn linked_sitemap(&mut self, url: &Url, body: &[u8]) {
+        if !self.rules.sitemaps || self.nofollow_page || self.at_last_depth() {
+            return;
+        }
+        let (entries, report) = sitemap_entries(body);
+        if matches!(report.format, SitemapFormat::UrlSet | SitemapFormat::Index) {
+            self.sitemap_links(url, entries, &report, 0);
+        }
+    }
+
     fn sitemap(&mut self, url: &Url, body: &[u8], nesting: u8) {
-        let mut entries: Vec<String> = Vec::new();
-        let report = sitemap::read(body, &SitemapLimits::default(), |entry| entries.push(entry.loc));
+        let (entries, report) = sitemap_entries(body);
+        self.sitemap_links(url, entries, &report, nesting);
+    }
+
+    fn sitemap_links(&mut self, url: &Url, entries: Vec<String>, report: &SitemapReport, nesting: u8) {
         let nested = report.format == SitemapFormat::Index;
         self.record.links.found = report.entries;
         if report.errors > 0 {
@@ -258,4 +292,10 @@ impl Basket<'_> {
             self.take(verdict);
         }
     }
+}
+
+fn sitemap_entries(body: &[u8]) -> (Vec<String>, SitemapReport) {
+    let mut entries = Vec::new();
+    let report = sitemap::read(body, &SitemapLimits::default(), |entry| entries.push(entry.loc));
+    (entries, report)
 }

@@ -4,7 +4,7 @@
 use std::time::{Duration, SystemTime};
 
 use dolomedes_netproto::fetch::{
-    FetchFailure, Fetched,
+    Cut, FetchFailure, Fetched,
     redirect::{self, RedirectError},
     retry_after::retry_after,
 };
@@ -17,6 +17,8 @@ use crate::politeness::FetchResult;
 pub(crate) enum Meaning {
     /// A response to keep, whatever its status.
     Page,
+    /// A page whose end did not arrive, though the server meant to send it.
+    Incomplete,
     /// A response that leads elsewhere.
     Redirect(Url),
     /// A redirect that leads nowhere, with the word for the record.
@@ -47,6 +49,7 @@ pub(crate) fn meaning(url: &Url, exchange: &Result<Fetched, FetchFailure>) -> Me
     match response.status.as_u16() {
         // RFC 9110 15.5.9, RFC 8470 5.2, RFC 6585 4, and what gateways say of a server in trouble.
         status @ (408 | 425 | 429 | 500 | 502 | 503 | 504) => Meaning::Retry(format!("status_{status}")),
+        200..=299 if response.truncated == Some(Cut::Incomplete) => Meaning::Incomplete,
         _ => Meaning::Page,
     }
 }

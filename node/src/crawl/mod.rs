@@ -59,7 +59,7 @@ pub async fn run(config: CrawlConfig, watch: Arc<Watch>, stop: CancellationToken
     let requester = Requester::new(&config.network, config.job.warc, config.run.retry_delay_ms, clock)
         .map_err(crate::cli::Usage)?;
     let open::Job { node, group, queue, consumer, spool, delivery, rules, already_finished } =
-        open::open(&config, clock).await?;
+        open::open(&config, &watch, clock).await?;
     let failed = node.failed();
     let delivery = Arc::new(delivery);
     let run = async {

@@ -52,7 +52,7 @@ pub(super) struct Job {
 }
 
 /// Opens the job that `config` describes.
-pub(super) async fn open(config: &CrawlConfig, clock: Clock) -> anyhow::Result<Job> {
+pub(super) async fn open(config: &CrawlConfig, watch: &Watch, clock: Clock) -> anyhow::Result<Job> {
     // Mistakes in patterns and seeds are reported before anything is touched.
     let rules = Rules::new(config, 0, year(clock)).map_err(|error| crate::cli::Usage(error.into()))?;
     for seed in &config.job.seeds {
@@ -70,7 +70,7 @@ pub(super) async fn open(config: &CrawlConfig, clock: Clock) -> anyhow::Result<J
         engine: RocksOptions::default(),
     };
     let node = Embedded::open(&config.data_dir, options).await?;
-    match open_on(&node, config, clock).await {
+    match open_on(&node, config, watch, clock).await {
         Ok(parts) => Ok(parts.on(node)),
         Err(error) => {
             super::close_after_failure(node).await;
@@ -97,7 +97,12 @@ impl Parts {
     }
 }
 
-async fn open_on(node: &Embedded, config: &CrawlConfig, clock: Clock) -> anyhow::Result<Parts> {
+async fn open_on(
+    node: &Embedded,
+    config: &CrawlConfig,
+    watch: &Watch,
+    clock: Clock,
+) -> anyhow::Result<Parts> {
     let group = node.group();
     let (queue, spec, before) = take_job(&group, config).await?;
     // The scope is that of all seeds that the job ever had.
@@ -118,7 +123,11 @@ async fn open_on(node: &Embedded, config: &CrawlConfig, clock: Clock) -> anyhow:
     let delivery = Delivery::new(spool.reader(), sinks, &marks, DeliveryOptions::default())?;
     let first = delivery.next_seq();
     let delivery = DeliveryHandle::spawn(delivery)?;
-    let consumer = take_up(&group, &spool, first, &delivery).await?;
+    hand_in_again(&group, &spool).await?;
+    if before.is_some() {
+        watch.set_resumed(info(&group, queue)?.counters);
+    }
+    let consumer = attach(&group, &spool, first, &delivery).await?;
 
     let finisher = Finisher {
         group: group.clone(),
@@ -205,14 +214,8 @@ fn random_seed() -> anyhow::Result<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// Hands in the completions that an earlier run had spooled and that were never judged, under their own fences; then
-/// begins a new incarnation, whose receipt says which records of the spool are real.
-async fn take_up(
-    group: &Group,
-    spool: &Spool,
-    first: u64,
-    delivery: &DeliveryHandle,
-) -> anyhow::Result<Consumer> {
+/// Hands in the completions that an earlier run had spooled and that were never judged, under their own fences.
+async fn hand_in_again(group: &Group, spool: &Spool) -> anyhow::Result<()> {
     let number = group.number();
     let judged_upto = group
         .view(|reader, generation| State::new(reader, number, generation).consumer(WORKER))?
@@ -249,6 +252,16 @@ async fn take_up(
             group.submit(command).await.context("cannot hand in what an earlier run had finished")?;
         }
     }
+    Ok(())
+}
+
+/// Begins a new incarnation, whose receipt says which records of the spool, from `first` on, are real.
+async fn attach(
+    group: &Group,
+    spool: &Spool,
+    first: u64,
+    delivery: &DeliveryHandle,
+) -> anyhow::Result<Consumer> {
     let reply = group.submit(Command::Attach { node: WORKER }).await.context("cannot attach to the job")?;
     let Reply::Attached(Attached { consumer, judged_upto, refused, leases_ended }) = reply else {
         bail!("cannot attach to the job: {reply:?}");

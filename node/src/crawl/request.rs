@@ -127,14 +127,17 @@ impl Requester {
         Request { deadlines: self.deadlines, limits: self.limits, keep_wire, ..Request::get(url) }
     }
 
-    /// Fetches the robots.txt of a host key and judges it, and says what that shows of the host.
+    /// Fetches the robots.txt of a host key and judges it, and says what that shows of the host. Redirects are followed
+    /// after `pause` each.
     pub(crate) async fn robots(
         &self,
         host_key: &str,
         previous: Option<Arc<RobotsVerdict>>,
-    ) -> (RobotsVerdict, FetchResult) {
+        pause: Duration,
+    ) -> RobotsFetched {
+        let mut redirected = false;
         let answer = match Url::parse(host_key).and_then(|host| host.join("/robots.txt")) {
-            Ok(url) => self.follow_robots(url).await,
+            Ok(url) => self.follow_robots(url, pause, &mut redirected).await,
             Err(_) => (None, FetchResult::Abandoned),
         };
         let now = self.clock.now_ms();
@@ -148,12 +151,21 @@ impl Requester {
             Some(Hop::Lost) => judge(RobotsAnswer::RedirectsExceeded),
             None => judge(RobotsAnswer::Unreachable),
         };
-        (verdict, answer.1)
+        RobotsFetched { verdict, result: answer.1, redirected }
     }
 
-    async fn follow_robots(&self, mut url: Url) -> (Option<Hop>, FetchResult) {
+    async fn follow_robots(
+        &self,
+        mut url: Url,
+        pause: Duration,
+        redirected: &mut bool,
+    ) -> (Option<Hop>, FetchResult) {
         let mut first = None;
-        for _ in 0..=robots::MAX_REDIRECTS {
+        for hop in 0..=robots::MAX_REDIRECTS {
+            if hop > 0 {
+                *redirected = true;
+                tokio::time::sleep(pause).await;
+            }
             let mut request = self.request(url.clone(), false);
             request.limits = Limits {
                 wire_bytes: robots::BYTE_LIMIT as u64 + 1,
@@ -173,6 +185,15 @@ impl Requester {
         }
         (Some(Hop::Lost), first.unwrap_or(FetchResult::Abandoned))
     }
+}
+
+/// What asking for a robots.txt came to.
+pub(crate) struct RobotsFetched {
+    pub verdict: RobotsVerdict,
+    /// What it shows of the host.
+    pub result: FetchResult,
+    /// Whether further requests followed the first.
+    pub redirected: bool,
 }
 
 enum Hop {

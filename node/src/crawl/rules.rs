@@ -111,20 +111,21 @@ impl Rules {
         if self.known.contains(as_written) {
             return LinkVerdict::Known;
         }
-        if self.foreign.contains(as_written) {
+        let is_page = kind == TaskKind::Page;
+        if is_page && self.foreign.contains(as_written) {
             return LinkVerdict::OutOfScope;
         }
         let Ok(url) = canonical::parse(link, &self.canonical) else { return LinkVerdict::Unusable };
         let wanted = match self.scope.judge(&url) {
             Verdict::In => true,
             // What a page needs to be shown may come from elsewhere, and a site may keep its sitemaps anywhere.
-            Verdict::Out(OutReason::Host | OutReason::Domain | OutReason::Prefix) => {
-                matches!(kind, TaskKind::Sitemap { .. })
-            }
+            Verdict::Out(OutReason::Host | OutReason::Domain | OutReason::Prefix) => !is_page,
             Verdict::Out(_) => false,
         };
         if !wanted {
-            self.foreign.insert(as_written);
+            if is_page {
+                self.foreign.insert(as_written);
+            }
             return LinkVerdict::OutOfScope;
         }
         let identity = self.fingerprint(url.as_str());

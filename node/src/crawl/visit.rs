@@ -39,6 +39,10 @@ const INLINE_BODY: usize = 256 << 10;
 /// Hosts whose URL statistics are kept; one more makes all begin anew, which only makes the trap defence more lenient.
 const TRAP_HOSTS: usize = 4_096;
 
+/// Attempts of a page that keeps ending too early, before what there is of it is taken. A connection that broke is worth
+/// another try; a server that is wrong about its lengths is so every time, and browsers show such pages.
+const INCOMPLETE_ATTEMPTS: u32 = 3;
+
 /// What a visit came to.
 pub(super) struct Visited {
     pub outcome: Outcome,
@@ -93,6 +97,10 @@ impl Visitor {
             }
             let visited = match meaning {
                 Meaning::Page => self.page(&work, record, exchange).await,
+                Meaning::Incomplete if work.failures + 1 < self.max_attempts.min(INCOMPLETE_ATTEMPTS) => {
+                    self.retry(&work, record, exchange, Cut::Incomplete.as_str().into())
+                }
+                Meaning::Incomplete => self.page(&work, record, exchange).await,
                 Meaning::Redirect(target) => self.redirect(&work, record, exchange, target, cookies_changed),
                 Meaning::BrokenRedirect(word) => {
                     self.settle(&work, record, exchange, "failed", Some(word.into()))
@@ -339,9 +347,8 @@ impl Visitor {
                 reduced.to_line().unwrap_or_default()
             }
         };
-        let room = response.as_ref().and_then(|response| response.room.clone());
+        let _room = response.as_ref().and_then(|response| response.room.clone());
         let exchange = response.and_then(|response| self.exchange(work, &record, response));
-        let _room = room.filter(|_| exchange.is_some());
         let recorded = Recorded { class, line: Bytes::from(line), exchange, _room };
         Visited { outcome: result, outlinks: Vec::new(), record: Some(recorded), host: None }
     }

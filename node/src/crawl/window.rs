@@ -82,6 +82,8 @@ pub enum Start {
         key: Bytes,
         /// What was known before.
         previous: Option<Arc<RobotsVerdict>>,
+        /// How long to wait before following a redirect, in milliseconds.
+        pause_ms: u64,
     },
     /// Fetch a URL that robots.txt allows; answer with [`Window::handle_result`].
     Fetch {
@@ -359,7 +361,8 @@ impl Window {
                     host.in_flight += 1;
                     self.in_flight += 1;
                     host.pace.on_start(now);
-                    return Some(Start::Robots { host: id, key: host.lease.key.clone(), previous });
+                    let pause_ms = host.pace.delay_ms();
+                    return Some(Start::Robots { host: id, key: host.lease.key.clone(), previous, pause_ms });
                 }
             };
             let Some(work) = host.queue.pop_front() else { continue };
@@ -382,8 +385,15 @@ impl Window {
         }
     }
 
-    /// Takes in what robots.txt of a host says.
-    pub fn handle_robots(&mut self, id: HostId, verdict: RobotsVerdict, result: FetchResult, now: u64) {
+    /// Takes in what robots.txt of a host says. `redirected`: it took more than one request, the last of them just now.
+    pub fn handle_robots(
+        &mut self,
+        id: HostId,
+        verdict: RobotsVerdict,
+        result: FetchResult,
+        redirected: bool,
+        now: u64,
+    ) {
         self.in_flight = self.in_flight.saturating_sub(1);
         let crawl_delay = self.crawl_delay(&verdict);
         let Some(host) = self.hosts.get_mut(&id) else { return };
@@ -391,6 +401,9 @@ impl Window {
         host.note_changed = true;
         host.pace.on_result(now, result);
         host.pace.set_crawl_delay(crawl_delay);
+        if redirected {
+            host.pace.hold(now, host.pace.delay_ms());
+        }
         host.robots = Robots::Known(Arc::new(verdict));
         self.reschedule(id, now);
     }

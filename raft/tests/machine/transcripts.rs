@@ -4,12 +4,7 @@
 //! A line without indent is one log entry (its commands separated by `;`), or a comment. Indented lines are the story: the
 //! replies, then each queue, key and dead letter that has changed. The language is explained by `tests/transcripts/README.md`.
 
-use std::{
-    collections::BTreeMap,
-    fmt::Write as _,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, fmt::Write as _, fs, path::PathBuf};
 
 use bytes::Bytes;
 use dolomedes_raft::command::{
@@ -497,8 +492,8 @@ fn retell(text: &str) -> String {
 }
 
 fn transcripts() -> Vec<PathBuf> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts");
-    let files = fs::read_dir(directory).unwrap().map(|file| file.unwrap().path());
+    // Tests run in their package's directory, wherever it was built.
+    let files = fs::read_dir("tests/transcripts").unwrap().map(|file| file.unwrap().path());
     let mut files: Vec<_> = files.filter(|path| path.extension().is_some_and(|end| end == "txt")).collect();
     files.sort();
     files

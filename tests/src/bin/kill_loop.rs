@@ -45,9 +45,6 @@ struct Options {
     /// Requests at the same time, over all and to one host
     #[arg(long, default_value_t = 32)]
     concurrency: u32,
-    /// URLs that may have been requested but not completed at a kill [default: twice the concurrency]
-    #[arg(long)]
-    in_flight: Option<u64>,
     /// Write and check WARC files as well
     #[arg(long)]
     warc: bool,
@@ -110,7 +107,6 @@ fn run(options: &Options) -> anyhow::Result<Report> {
     let plan = Plan {
         seed: options.seed,
         kills: options.kills,
-        in_flight: options.in_flight.unwrap_or(u64::from(options.concurrency) * 2),
         truth: options.truth.as_ref().map(kill_loop::read_truth).transpose()?,
         deadline: Duration::from_secs(options.deadline),
     };
@@ -121,9 +117,11 @@ fn print(report: &Report) {
     println!("{} kills in {:.1} s", report.kills, report.seconds);
     println!("{} records, {} pages, {} beyond the truth", report.records, report.pages, report.extra);
     println!(
-        "{} repeated requests, {} after the worst kill",
+        "{} repeated requests, {} after the worst kill; {} URLs were leased at the kills, {} at most",
         report.repeated(),
-        report.repeats.iter().max().unwrap_or(&0)
+        report.repeats.iter().max().unwrap_or(&0),
+        report.leased.iter().sum::<u64>(),
+        report.leased.iter().max().unwrap_or(&0)
     );
     println!(
         "first new page after {} of {} restarts: worst {} ms",

@@ -46,7 +46,7 @@ fn kills_lose_and_repeat_nothing() {
         job.seed(url.as_str()).flag("--warc").set("--concurrency", "8").set("--per-host", "8");
         job
     };
-    let plan = Plan { seed: 42, kills: 5, in_flight: 16, truth: None, deadline: DEADLINE };
+    let plan = Plan { seed: 42, kills: 5, truth: None, deadline: DEADLINE };
     let report = kill_loop::run(&plan, &site, &job(), &job()).unwrap();
     assert!(report.violations.is_empty(), "{:#}", report.json());
     assert_eq!(report.pages, web.truth(0, Scope::Host, None, |host| site.url(host, "")).len());
