@@ -4,11 +4,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dolomedes_netproto::fetch::{Deadlines, Fetcher, FetcherConfig, MinRate, Request, Resolve, Resolving};
+use dolomedes_netproto::fetch::{
+    Deadlines, Fetcher, FetcherConfig, LARGE_BODIES, MinRate, Request, Resolve, Resolving,
+};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 
-use crate::support::{config, fetcher, get, kind, patient, raw, read_head, url};
+use crate::support::{canned, config, fetcher, get, kind, patient, raw, read_head, response, url};
 
 const SHORT: Duration = Duration::from_millis(150);
 
@@ -161,4 +163,27 @@ async fn total_covers_waiting_too() {
     let deadlines = Deadlines { total: SHORT, ..patient() };
     let request = Request { deadlines, ..Request::get(url(&format!("http://{addr}/"))) };
     assert_eq!(kind(fetcher().fetch(request).await), "total_timeout");
+}
+
+#[tokio::test]
+async fn waiting_for_room_counts_against_none() {
+    // Large bodies that are held keep all places.
+    let body = vec![b'x'; 2 << 20];
+    let server = canned(response("", &body)).await;
+    let fetcher = fetcher();
+    let mut held = Vec::new();
+    for _ in 0..LARGE_BODIES {
+        held.push(fetcher.fetch(get(&server.url("/"))).await.unwrap());
+    }
+    let rate = Some(MinRate { bytes: 1 << 10, window: SHORT });
+    let deadlines = Deadlines { idle: SHORT * 2, total: SHORT * 3, min_rate: rate, ..patient() };
+    let next = tokio::spawn({
+        let request = Request { deadlines, ..get(&server.url("/")) };
+        async move { fetcher.fetch(request).await }
+    });
+    // Longer than any of its deadlines.
+    tokio::time::sleep(SHORT * 5).await;
+    assert!(!next.is_finished());
+    held.pop();
+    assert_eq!(next.await.unwrap().unwrap().body.len(), body.len());
 }

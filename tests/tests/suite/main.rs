@@ -7,6 +7,7 @@
 mod bad_input;
 mod budgets;
 mod conformance;
+mod content;
 mod hosts;
 mod http2;
 mod kit;

@@ -109,6 +109,23 @@ fn a_crawl_delay_counts_like_an_own_one() {
 }
 
 #[test]
+fn redirects_of_robots_txt_keep_the_delay() {
+    let site = Site::start();
+    site.host("moved.test", |request: &Request| match request.path.as_str() {
+        "/robots.txt" => Reply::redirect(301, "/robots-2.txt"),
+        "/robots-2.txt" => Reply::redirect(301, "/robots-3.txt"),
+        "/robots-3.txt" => Reply::text("User-agent: *\nDisallow: /secret\n"),
+        _ => Reply::page("A page", ["/1", "/secret"]),
+    });
+    crawl(&site, [site.url("moved.test", "/")], |job| {
+        job.set("--delay", "1000");
+    });
+    assert_gap(&site, "moved.test", Duration::from_millis(600));
+    assert_eq!(site.log().hits("moved.test", "/secret"), 0);
+    assert_eq!(site.log().hits("moved.test", "/1"), 1);
+}
+
+#[test]
 fn both_forms_of_retry_after_hold_the_whole_host() {
     let site = Site::start();
     pushback::install(&site, "seconds.test", 4, || pushback::in_seconds(429, "3"));
