@@ -25,6 +25,8 @@ use crate::{record::Envelope, sink::DeliveryHandle, totals::Class};
 
 /// Results that one batch takes at most.
 const BATCH: usize = 512;
+/// How long results gather before they are finished together.
+const GATHER: Duration = Duration::from_millis(5);
 /// Outlinks that one `Put` carries at most.
 const PUT_MESSAGES: usize = 4_096;
 /// Bytes of payload that one `Put` carries at most, well below what a command may have.
@@ -148,6 +150,13 @@ impl Finisher {
     ) -> anyhow::Result<()> {
         let mut batch = Vec::new();
         while results.recv_many(&mut batch, BATCH).await > 0 {
+            // An entry of the log costs about as much as four pages, whatever is in it.
+            tokio::time::sleep(GATHER).await;
+            while batch.len() < BATCH
+                && let Ok(result) = results.try_recv()
+            {
+                batch.push(result);
+            }
             let mut finished = std::mem::take(&mut batch);
             let mut seen = HashSet::new();
             let outlinks: Vec<NewMessage> = finished
