@@ -433,6 +433,8 @@ pub struct Message {
     pub attempt: u32,
     /// How many of the earlier deliveries failed; after [`QueueConfig::max_attempts`] of them it is a dead letter.
     pub failures: u32,
+    /// How many of the earlier deliveries ended with a lost lease; see [`QueueConfig::max_lost`].
+    pub lost: u32,
     /// 0 to 9.
     pub priority: u8,
     /// As it was put.

@@ -70,7 +70,7 @@ fn ask(world: &mut World, log: &mut Log<Waiter>, command: Command) -> Result<Rep
 fn take_job(world: &mut World, log: &mut Log<Waiter>) -> Result<(QueueId, Option<QueueState>), Stop> {
     let config = QueueConfig {
         max_attempts: MAX_ATTEMPTS,
-        max_lost: MAX_LOST,
+        max_lost: u32::MAX,
         capacity: 1 << 40,
         key_delay_ms: world.plan.delay_ms,
         retention_ms: 0,
@@ -141,5 +141,6 @@ fn limits(world: &World) -> WindowLimits {
         },
         give_up_probes: PROBES,
         give_up_robots: MAX_ATTEMPTS,
+        max_lost: MAX_LOST,
     }
 }

@@ -14,6 +14,8 @@ mod rules;
 mod stats;
 mod summary;
 mod task;
+#[cfg(test)]
+mod tests;
 mod visit;
 mod watch;
 mod window;
@@ -44,6 +46,9 @@ use crate::{clock::Clock, config::CrawlConfig, politeness::PaceRules, totals::To
 
 /// Failed probes of a host, after the failures that opened its breaker, until it is given up.
 const PROBES: u32 = 3;
+/// Crashes at which a URL may be leased before it is given up as what may cause them. A crash ends the leases of a hundred
+/// innocent URLs as well, so it takes many.
+const MAX_LOST: u32 = 100;
 /// Results that wait for the stages that finish them, per request at once.
 const RESULTS_PER_REQUEST: usize = 4;
 
@@ -159,5 +164,6 @@ fn limits(config: &CrawlConfig) -> WindowLimits {
         },
         give_up_probes: PROBES,
         give_up_robots: run.max_attempts,
+        max_lost: MAX_LOST,
     }
 }

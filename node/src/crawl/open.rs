@@ -32,8 +32,6 @@ pub(super) const JOB: &str = "crawl";
 const WORKER: u64 = 1;
 /// URLs waiting at most: far above any crawl on one disk.
 const CAPACITY: u64 = 1 << 40;
-/// Leases that may be lost to crashes before a URL counts as what crashes the crawler.
-const MAX_LOST: u32 = 16;
 /// Records handed in again by one command: they carry no notes, so it stays well below its bound.
 const TAKE_UP_RECORDS: usize = 512;
 /// Bytes of the spool that are read at once when it is taken up.
@@ -165,7 +163,8 @@ async fn take_job(
     let run = &config.run;
     let rules = QueueConfig {
         max_attempts: run.max_attempts,
-        max_lost: MAX_LOST,
+        // Settled by the crawl itself, so that there is a record of it.
+        max_lost: u32::MAX,
         capacity: CAPACITY,
         key_delay_ms: run.delay_ms,
         retention_ms: 0,

@@ -51,6 +51,8 @@ pub struct WindowLimits {
     pub give_up_probes: u32,
     /// After so many failed attempts in a row to reach its robots.txt, likewise.
     pub give_up_robots: u32,
+    /// A URL that was leased at so many crashes is settled without a request: it may be what crashes the crawler.
+    pub max_lost: u32,
 }
 
 /// A host in the window. Numbers are never reused, so that late events cannot hit another host.
@@ -65,6 +67,8 @@ pub struct Work {
     pub attempt: u32,
     /// How many attempts have failed before.
     pub failures: u32,
+    /// How many ended with a crash of their crawler, whether the URL had a part in it or not.
+    pub lost: u32,
     /// What to do.
     pub task: Task,
     /// The task's URL, parsed.
@@ -231,6 +235,7 @@ impl Window {
                     id: message.id,
                     attempt: message.attempt,
                     failures: message.failures,
+                    lost: message.lost,
                     task,
                     url,
                 }),
@@ -373,7 +378,8 @@ impl Window {
                 let verdict = verdict.as_ref().filter(|_| obeys_robots(work.task.kind))?;
                 (!verdict.allows(&work.url)).then_some("robots")
             };
-            let start = match given_up.or_else(forbidden) {
+            let suspect = (work.lost >= self.limits.max_lost).then_some("crashes");
+            let start = match given_up.or(suspect).or_else(forbidden) {
                 Some(reason) => Start::Settle { host: id, lease, work, reason },
                 None => {
                     host.pace.on_start(now);

@@ -108,8 +108,8 @@ impl Place<'_, '_> {
             self.rows.delete(Family::State, row);
             self.key.ready_from = (limits::TOP_PRIORITY.saturating_sub(message.priority), id);
             let failures = message.failures().saturating_sub(1);
-            let Stored { attempts: attempt, priority, payload, .. } = message;
-            messages.push(Message { id, attempt, failures, priority, payload });
+            let Stored { attempts: attempt, lost, priority, payload, .. } = message;
+            messages.push(Message { id, attempt, failures, lost, priority, payload });
         }
         take(&mut self.key.ready, limit, "ready messages of a key")?;
         take(&mut self.queue.counters.ready, limit, "ready messages")?;

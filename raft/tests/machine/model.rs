@@ -256,8 +256,9 @@ impl Model {
             message.at = At::Leased;
             let failures = message.attempts - message.lost - message.free;
             message.attempts += 1;
-            let (attempt, priority, payload) = (message.attempts, message.priority, message.payload.clone());
-            Message { id, attempt, failures, priority, payload }
+            let (attempt, lost) = (message.attempts, message.lost);
+            let (priority, payload) = (message.priority, message.payload.clone());
+            Message { id, attempt, failures, lost, priority, payload }
         });
         granted.collect()
     }
