@@ -1,0 +1,88 @@
+//! How the nodes of a cluster reach each other: opaque requests and ordered streams of them, on lanes that do not wait
+//! for each other. What the bytes mean is the business of whoever sends them.
+
+use std::{fmt, future::Future, pin::Pin, time::Duration};
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+/// A node's number, given once and for ever.
+pub type NodeNumber = u64;
+
+/// A boxed future.
+pub type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Requests of one lane never wait for those of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lane {
+    /// Votes, heartbeats, transfers of leadership, forwarded operations: small and urgent.
+    Control,
+    /// Pieces of snapshots: large, limited in rate, never urgent.
+    Snapshot,
+}
+
+/// Frames in flight on a stream, each way, before the sender has to wait.
+pub const STREAM_DEPTH: usize = 16;
+
+/// An ordered two-way stream on the lane of appends. Frames arrive in order and whole; the end of `frames` is the end of
+/// the stream, with or without an error before it.
+#[derive(Debug)]
+pub struct PeerStream {
+    /// Sends to the other end; waits while [`STREAM_DEPTH`] frames are on their way.
+    pub sender: mpsc::Sender<Bytes>,
+    /// What the other end sends.
+    pub frames: mpsc::Receiver<Result<Bytes, PeerError>>,
+}
+
+/// Why a peer gave no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PeerError {
+    /// The request was certainly not handled.
+    #[error("node {node} cannot be reached: {detail}")]
+    Unreachable {
+        /// The peer.
+        node: NodeNumber,
+        /// What is wrong.
+        detail: String,
+    },
+    /// The connection broke, or time ran out: the request may have been handled or not.
+    #[error("node {node} did not answer: {detail}")]
+    Lost {
+        /// The peer.
+        node: NodeNumber,
+        /// What happened.
+        detail: String,
+    },
+    /// It is not who it was meant to be, or will have nothing to do with this node.
+    #[error("node {node} refuses: {detail}")]
+    Refused {
+        /// The peer.
+        node: NodeNumber,
+        /// Its reason.
+        detail: String,
+    },
+}
+
+/// Sends to peers. Tests and the simulator have their own.
+pub trait Transport: Send + Sync + fmt::Debug + 'static {
+    /// One request, one answer, within `deadline`.
+    fn call(
+        &self,
+        to: NodeNumber,
+        lane: Lane,
+        request: Bytes,
+        deadline: Duration,
+    ) -> Pending<Result<Bytes, PeerError>>;
+
+    /// Opens a stream; `opening` tells the other end what it is for.
+    fn open(&self, to: NodeNumber, opening: Bytes) -> Pending<Result<PeerStream, PeerError>>;
+}
+
+/// Answers peers. What comes in was checked to be of a member of this cluster, whole and unaltered.
+pub trait Handler: Send + Sync + 'static {
+    /// Answers a request; an error reaches the sender as [`PeerError::Refused`].
+    fn call(&self, from: NodeNumber, lane: Lane, request: Bytes) -> Pending<Result<Bytes, String>>;
+
+    /// Takes a stream that a peer has opened; must return at once.
+    fn accept(&self, from: NodeNumber, opening: Bytes, stream: PeerStream) -> Result<(), String>;
+}
