@@ -34,6 +34,14 @@ pub struct GroupState {
     pub leader: Option<u64>,
     /// Entries that each member is behind the leader.
     pub behind: BTreeMap<u64, u64>,
+    /// How long each member has not answered the leader, in milliseconds.
+    pub silent_ms: BTreeMap<u64, u64>,
+    /// The leader's term.
+    pub term: u64,
+    /// Index of its last entry.
+    pub last: u64,
+    /// Index of the last entry that it has applied.
+    pub applied: u64,
 }
 
 /// How patient the plan is, and how many voters it wants.
@@ -219,7 +227,7 @@ mod tests {
         let voters: BTreeSet<u64> = voters.iter().copied().collect();
         let learners: BTreeSet<u64> = learners.iter().copied().collect();
         let behind = voters.union(&learners).map(|node| (*node, 0)).collect();
-        GroupState { voters, learners, joint: false, leader: Some(leader), behind }
+        GroupState { voters, learners, leader: Some(leader), behind, ..GroupState::default() }
     }
 
     fn one(state: GroupState) -> BTreeMap<u32, GroupState> {
