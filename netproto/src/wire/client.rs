@@ -258,14 +258,52 @@ impl Client {
         self.queues(request, |mut client, request| async move { client.complete(request).await }).await
     }
 
+    async fn cluster<Q: Clone, T, F>(
+        &self,
+        request: Q,
+        call: impl Fn(ClusterClient<Channel>, Q) -> F,
+    ) -> Result<T, ClientError>
+    where
+        F: Future<Output = Result<tonic::Response<T>, Status>>,
+    {
+        let answered =
+            self.with_members(|channel| call(ClusterClient::new(channel), request.clone())).await;
+        answered.map(tonic::Response::into_inner)
+    }
+
     /// Who belongs to the cluster, who votes and who leads.
     pub async fn status(&self) -> Result<v1::StatusReply, ClientError> {
-        let answered = self
-            .with_members(|channel| async move {
-                ClusterClient::new(channel).status(v1::StatusRequest {}).await
-            })
-            .await;
-        answered.map(tonic::Response::into_inner)
+        let request = v1::StatusRequest {};
+        self.cluster(request, |mut client, request| async move { client.status(request).await }).await
+    }
+
+    /// Gives a new node its number; the same one for the same uuid.
+    pub async fn enrol(&self, request: v1::EnrolRequest) -> Result<v1::EnrolReply, ClientError> {
+        self.cluster(request, |mut client, request| async move { client.enrol(request).await }).await
+    }
+
+    /// Takes a node out for good.
+    pub async fn remove_node(&self, node: u64) -> Result<(), ClientError> {
+        let request = v1::RemoveNodeRequest { node };
+        self.cluster(request, |mut client, request| async move { client.remove_node(request).await })
+            .await
+            .map(drop)
+    }
+
+    /// Gives a node's votes and leaderships to others, or lets it have them again.
+    pub async fn drain_node(&self, node: u64, undo: bool) -> Result<(), ClientError> {
+        let request = v1::DrainNodeRequest { node, undo };
+        self.cluster(request, |mut client, request| async move { client.drain_node(request).await })
+            .await
+            .map(drop)
+    }
+
+    /// Lets another voter lead a group.
+    pub async fn transfer_leader(&self, group: u32, to: u64) -> Result<(), ClientError> {
+        let request = v1::TransferLeaderRequest { group, to };
+        self.cluster(request, |mut client, request| async move { client.transfer_leader(request).await })
+            .await
+            .map(drop)
     }
 }
 

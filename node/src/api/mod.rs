@@ -4,7 +4,12 @@
 mod cluster;
 mod queues;
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use dolomedes_netproto::wire::v1;
 use dolomedes_raft::{
@@ -34,11 +39,12 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) struct Api {
     node: Arc<ClusterNode>,
     wakes: Arc<queues::Wakes>,
+    channels: Arc<Mutex<HashMap<u64, (String, Channel)>>>,
 }
 
 /// All services of the API. `process`: a random number of this process.
 pub(crate) fn services(node: Arc<ClusterNode>, process: u128) -> Routes {
-    let api = Api { node, wakes: Arc::new(queues::Wakes::new(process)) };
+    let api = Api { node, wakes: Arc::new(queues::Wakes::new(process)), channels: Arc::default() };
     let queues = v1::queues_server::QueuesServer::new(queues::QueueService(api.clone()))
         .max_decoding_message_size(MESSAGE_BYTES)
         .max_encoding_message_size(MESSAGE_BYTES);
@@ -77,12 +83,18 @@ impl Api {
         there(self.channel(leader, &address)?, Request::from_parts(metadata, extensions, message)).await
     }
 
+    /// The connection to a node; made when it is first used, and anew if the node has another address.
     fn channel(&self, node: u64, address: &str) -> Result<Channel, Status> {
-        self.node.channels().get(node, address, || {
-            let endpoint = Endpoint::from_shared(format!("http://{address}"))
-                .map_err(|_| Status::internal(format!("`{address}` of node {node} is not an address")))?;
-            Ok(endpoint.connect_timeout(CONNECT_PATIENCE).tcp_nodelay(true).connect_lazy())
-        })
+        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, channel)) = channels.get(&node).filter(|(known, _)| known == address) {
+            return Ok(channel.clone());
+        }
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))
+            .map_err(|_| Status::internal(format!("`{address}` of node {node} is not an address")))?;
+        let channel = endpoint.connect_timeout(CONNECT_PATIENCE).tcp_nodelay(true).connect_lazy();
+        // As many as there are members.
+        channels.insert(node, (address.to_owned(), channel.clone()));
+        Ok(channel)
     }
 }
 

@@ -9,6 +9,6 @@ mod seat;
 mod wire;
 
 pub use self::{
-    node::{ClusterError, ClusterNode, ClusterOptions, ClusterStart},
+    node::{ClusterError, ClusterNode, ClusterOptions, ClusterStart, META},
     seat::{Seat, SeatError},
 };
