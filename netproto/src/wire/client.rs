@@ -207,6 +207,14 @@ impl Client {
         Ok(reply.created)
     }
 
+    /// Removes a queue with all that it holds.
+    pub async fn drop_queue(&self, queue: &str) -> Result<(), ClientError> {
+        let request = v1::DropQueueRequest { queue: queue.to_owned(), operation: Some(self.operation()) };
+        self.queues(request, |mut client, request| async move { client.drop_queue(request).await })
+            .await
+            .map(drop)
+    }
+
     /// Rules, state and numbers of a queue.
     pub async fn describe_queue(&self, queue: &str) -> Result<QueueDescription, ClientError> {
         let request = v1::DescribeQueueRequest { queue: queue.to_owned() };

@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 failed (the message says how to go on), 2 wrong usage, 130 or 143 stopped by SIGINT or SIGTERM
 //! (resumable).
 
+mod bench;
 mod cluster;
 mod crawl;
 mod fetch;
@@ -34,6 +35,8 @@ enum Command {
     Node(node::NodeArgs),
     /// Look at a cluster, and change who belongs to it
     Cluster(cluster::ClusterArgs),
+    /// Measure how fast a cluster is
+    Bench(bench::BenchArgs),
 }
 
 /// How a command ended.
@@ -75,6 +78,7 @@ pub fn main() -> ExitCode {
         Command::Fetch(args) => fetch::run(*args),
         Command::Node(args) => node::run(args),
         Command::Cluster(args) => cluster::run(args),
+        Command::Bench(args) => bench::run(args),
     };
     match result {
         Ok(Ending::Done) => ExitCode::SUCCESS,
