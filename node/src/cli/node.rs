@@ -154,8 +154,9 @@ async fn take_seat(args: &NodeArgs, dir: &DataDir) -> anyhow::Result<(Seat, TcpL
         let kept = kept.as_ref().filter(|seat| args.listen.as_ref().is_none_or(|listen| *listen == seat.listen));
         kept.map(|seat| seat.advertise.clone())
     });
-    // Port 0 is another one at each start.
-    let advertise = advertise.filter(|_| !listen.ends_with(":0")).unwrap_or_else(|| bound.to_string());
+    let advertise = advertise.unwrap_or_else(|| bound.to_string());
+    // A port that the system chose stays the node's.
+    let listen = if listen.ends_with(":0") { bound.to_string() } else { listen };
     if dir.identity().is_some() {
         if !args.join.is_empty() {
             tracing::info!("--join is for new directories; this one belongs to a cluster already");

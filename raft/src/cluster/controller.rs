@@ -44,6 +44,13 @@ pub(super) async fn run(shared: Arc<Shared>) {
             }
             Err(_) => return,
         };
+        let advertise = shared.advertise();
+        let own = nodes.iter().find(|node| node.node == shared.number);
+        if own.is_some_and(|own| own.address != advertise)
+            && let Err(reason) = presence::move_to(&shared, shared.number, advertise).await
+        {
+            tracing::info!(reason, "this node's new address is not noted yet");
+        }
         shared.heard.keep(&shared.directory());
         let groups = picture(&shared, &nodes).await;
         let states = states(&shared, &nodes, &groups);

@@ -310,6 +310,11 @@ impl Shared {
         self.directory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Where others reach this node.
+    pub(super) fn advertise(&self) -> String {
+        self.seat.lock().unwrap_or_else(PoisonError::into_inner).advertise.clone()
+    }
+
     fn handler(&self) -> GroupHandler {
         let handler = GroupHandler::new();
         self.groups.values().for_each(|group| handler.add(group));

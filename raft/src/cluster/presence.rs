@@ -15,6 +15,7 @@ use super::{
     node::{META, Shared},
     wire::{self, Answer, Ask},
 };
+use crate::command::{Command, Reply};
 
 /// How often a node tells that it is there.
 const EVERY: Duration = Duration::from_millis(500);
@@ -80,7 +81,7 @@ pub(super) async fn tell(shared: Arc<Shared>) {
             directory.keys().copied().filter(|node| *node != shared.number).collect()
         };
         let Some(to) = leader.or_else(|| members.get(turn % members.len().max(1)).copied()) else { continue };
-        match ask(&shared, to, Ask::Presence).await {
+        match ask(&shared, to, Ask::Presence { address: shared.advertise() }).await {
             Ok(Answer::Known { leader, nodes }) => {
                 let mut leaders = shared.leaders.lock().unwrap_or_else(PoisonError::into_inner);
                 match leader {
@@ -116,6 +117,17 @@ async fn refresh(shared: &Arc<Shared>) -> dolomedes_storage::Result<()> {
     reading.await.unwrap_or(Ok(()))
 }
 
+/// Notes that a node is reached elsewhere now.
+pub(super) async fn move_to(shared: &Shared, node: u64, address: String) -> Result<(), String> {
+    let meta = shared.meta().ok_or("group 0 is not on this node")?;
+    let moved = Command::SetNode { node, address: Some(address), version: None, wish: None };
+    match meta.submit(moved).await {
+        Ok(Reply::Refused(refusal)) => Err(refusal.to_string()),
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 /// Asks a node.
 pub(super) async fn ask(shared: &Shared, to: u64, ask: Ask) -> Result<Answer, PeerError> {
     let answer = shared.peers.call(to, Lane::Control, wire::encode_ask(&ask), PATIENCE).await?;
@@ -125,13 +137,16 @@ pub(super) async fn ask(shared: &Shared, to: u64, ask: Ask) -> Result<Answer, Pe
 /// Answers a node.
 pub(super) async fn answer(shared: &Arc<Shared>, from: u64, ask: Ask) -> Result<Answer, String> {
     match ask {
-        Ask::Presence => {
+        Ask::Presence { address } => {
             shared.heard.note(from);
             let leader = shared.leader(META);
             let leads = leader == Some(shared.number);
             let nodes = if leads { shared.directory().clone() } else { BTreeMap::new() };
             if leads && !nodes.contains_key(&from) {
                 return Err(format!("node {from} is not known to the cluster"));
+            }
+            if leads && nodes.get(&from) != Some(&address) {
+                move_to(shared, from, address).await?;
             }
             Ok(Answer::Known { leader, nodes })
         }

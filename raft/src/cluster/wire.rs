@@ -16,7 +16,10 @@ const VERSION: u8 = 1;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ask {
     /// The sender is there.
-    Presence,
+    Presence {
+        /// Where it is reached now.
+        address: String,
+    },
     /// What does the receiver see of the groups that it leads?
     Picture,
     /// Carry this step out, as the leader of its group.
@@ -43,7 +46,7 @@ pub(super) fn encode_ask(ask: &Ask) -> Bytes {
     let mut to = Encoder::versioned(TAG);
     to.u8(VERSION);
     match ask {
-        Ask::Presence => to.u8(1),
+        Ask::Presence { address } => to.u8(1).str(address),
         Ask::Picture => to.u8(2),
         Ask::Carry(step) => {
             to.u8(3);
@@ -57,7 +60,7 @@ pub(super) fn encode_ask(ask: &Ask) -> Bytes {
 pub(super) fn decode_ask(bytes: &[u8]) -> Result<Ask, DecodeError> {
     let mut from = begin("a question between nodes", bytes)?;
     let ask = match from.u8()? {
-        1 => Ask::Presence,
+        1 => Ask::Presence { address: from.str()?.to_owned() },
         2 => Ask::Picture,
         3 => Ask::Carry(step(&mut from)?),
         _ => return Err(from.error("there is no such question")),
@@ -244,7 +247,8 @@ mod tests {
             leader in any::<Option<u64>>(),
             nodes in prop::collection::btree_map(any::<u64>(), ".*", 0..5),
         ) {
-            for ask in [Ask::Presence, Ask::Picture, Ask::Carry(step)] {
+            let presence = Ask::Presence { address: "a:1".to_owned() };
+            for ask in [presence, Ask::Picture, Ask::Carry(step)] {
                 prop_assert_eq!(&decode_ask(&encode_ask(&ask)).unwrap(), &ask);
             }
             for answer in [Answer::Known { leader, nodes }, Answer::Picture(groups), Answer::Carried] {
