@@ -37,6 +37,8 @@ pub(crate) async fn open(engine: Arc<dyn Engine>, snapshots: &Path, options: Gro
         snapshots: snapshots.to_owned(),
         floor: None,
         clock: clock(),
+        transport: None,
+        bootstrap: true,
         options,
     };
     Group::open(start).await.unwrap()

@@ -9,11 +9,14 @@ use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 use futures_util::{StreamExt, stream::FuturesOrdered};
 use openraft::{errors::ClientWriteError, impls::ProgressResponder, raft::ClientWriteResult};
 use tokio::{
-    sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
+    sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch},
     time::{Instant, sleep_until},
 };
 
-use super::{Clock, Consensus, types::Proposal, types::Types};
+use super::{
+    Clock, Consensus, GroupStatus,
+    types::{Proposal, Types},
+};
 use crate::{
     codec,
     command::{Command, Entry, NewMessage, Outcome, Reply},
@@ -40,9 +43,12 @@ pub enum SubmitError {
     /// The group is closed or has failed; the command was not applied and never will be.
     #[error("the group is closed")]
     Closed,
-    /// This node does not lead the group; the command was not applied and never will be.
-    #[error("this node does not lead the group")]
-    NotLeader,
+    /// This node does not lead the group, or cannot reach enough others; the command was not applied and never will be.
+    #[error("this node does not lead the group; the leader is {leader:?}")]
+    NotLeader {
+        /// Who leads, where that is known.
+        leader: Option<u64>,
+    },
     /// The group was closed, failed or lost its leader while the command was on its way: it may be applied or not.
     #[error("the outcome is unknown: the group stopped while the command was on its way")]
     Unknown,
@@ -123,16 +129,22 @@ pub(super) struct Proposer {
     receiver: mpsc::Receiver<Queued>,
     raft: Consensus,
     clock: Clock,
+    status: watch::Receiver<GroupStatus>,
     in_flight: usize,
 }
 
 /// A queue, and the proposer that empties it into `raft` with at most `in_flight` entries on their way.
-pub(super) fn queue(raft: Consensus, clock: Clock, in_flight: usize) -> (Queue, Proposer) {
+pub(super) fn queue(
+    raft: Consensus,
+    clock: Clock,
+    status: watch::Receiver<GroupStatus>,
+    in_flight: usize,
+) -> (Queue, Proposer) {
     let (sender, receiver) = mpsc::channel(QUEUED_COMMANDS);
     let room = Arc::new(Semaphore::new(QUEUED_BYTES));
     (
         Queue { gate: Mutex::new(()), room, sender },
-        Proposer { receiver, raft, clock, in_flight: in_flight.max(1) },
+        Proposer { receiver, raft, clock, status, in_flight: in_flight.max(1) },
     )
 }
 
@@ -214,10 +226,21 @@ impl Proposer {
         let (responder, receiver) = ProgressResponder::<Types, ClientWriteResult<Types>>::complete_only();
         let taken = self.raft.client_write_ff(proposal, Some(responder)).await;
         let replies = gathered.replies;
+        let mut status = self.status.clone();
         async move {
-            let answer = match taken {
-                Ok(()) => receiver.await.ok(),
-                Err(_stopped) => return refuse(replies, SubmitError::Closed),
+            if taken.is_err() {
+                return refuse(replies, SubmitError::Closed);
+            }
+            // A leader that is cut off from the others would keep its callers waiting until it is not.
+            let cut_off = async {
+                if status.wait_for(|status| status.leads && !status.heard).await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            };
+            let answer = tokio::select! {
+                biased;
+                answer = receiver => answer.ok(),
+                () = cut_off => None,
             };
             match answer {
                 Some(Ok(applied)) => {
@@ -226,7 +249,9 @@ impl Proposer {
                         let _ = reply.send(answers.next().ok_or(SubmitError::Unknown));
                     }
                 }
-                Some(Err(ClientWriteError::ForwardToLeader(_))) => refuse(replies, SubmitError::NotLeader),
+                Some(Err(ClientWriteError::ForwardToLeader(forward))) => {
+                    refuse(replies, SubmitError::NotLeader { leader: forward.leader_id });
+                }
                 Some(Err(_)) | None => refuse(replies, SubmitError::Unknown),
             }
         }
