@@ -1,5 +1,38 @@
 //! How the nodes of a cluster reach each other: opaque requests and ordered streams of them, on lanes that do not wait
 //! for each other. What the bytes mean is the business of whoever sends them.
+//!
+//! [`PeerClient`] sends, [`service`] answers behind [`serve`] or whatever else accepts connections, and [`identity`] makes the
+//! certificates with which both know each other. The protocol is `proto/dolomedes/peer/v1/peer.proto`.
+
+mod backoff;
+mod bounds;
+mod client;
+mod frame;
+mod gate;
+mod hello;
+pub mod identity;
+mod line;
+mod link;
+mod rate;
+mod security;
+mod server;
+mod service;
+mod stream;
+mod verdict;
+
+/// The messages and the service, as generated.
+mod wire {
+    #![allow(missing_docs, unreachable_pub, clippy::all, reason = "generated code")]
+    tonic::include_proto!("dolomedes.peer.v1");
+}
+
+pub use bounds::{MAX_FRAME, PROTOCOL_VERSION};
+pub use client::{PeerClient, SNAPSHOT_RATE};
+pub use gate::{Gate, Membership, PeerConnection};
+pub use hello::Member;
+pub use security::{MutualTls, Security, SecurityError};
+pub use server::serve;
+pub use service::{Answering, Answers, PeerService, service};
 
 use std::{fmt, future::Future, pin::Pin, time::Duration};
 
