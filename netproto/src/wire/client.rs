@@ -17,7 +17,7 @@ use tonic::{
 };
 
 use super::v1::{
-    self, AttachReply, ClaimReply, CompleteReply, Consumer, Completion, OperationId, PutReply, PutStatus,
+    self, AttachReply, ClaimReply, CompleteReply, Completion, Consumer, OperationId, PutReply, PutStatus,
     QueueDescription, QueueRules, cluster_client::ClusterClient, queues_client::QueuesClient,
 };
 
@@ -222,9 +222,12 @@ impl Client {
     }
 
     /// Adds messages; one status for each.
-    pub async fn put(&self, queue: &str, messages: Vec<v1::NewMessage>) -> Result<Vec<PutStatus>, ClientError> {
-        let request =
-            v1::PutRequest { queue: queue.to_owned(), messages, operation: Some(self.operation()) };
+    pub async fn put(
+        &self,
+        queue: &str,
+        messages: Vec<v1::NewMessage>,
+    ) -> Result<Vec<PutStatus>, ClientError> {
+        let request = v1::PutRequest { queue: queue.to_owned(), messages, operation: Some(self.operation()) };
         let reply: PutReply =
             self.queues(request, |mut client, request| async move { client.put(request).await }).await?;
         Ok(reply.statuses().collect())
@@ -274,8 +277,7 @@ impl Client {
     where
         F: Future<Output = Result<tonic::Response<T>, Status>>,
     {
-        let answered =
-            self.with_members(|channel| call(ClusterClient::new(channel), request.clone())).await;
+        let answered = self.with_members(|channel| call(ClusterClient::new(channel), request.clone())).await;
         answered.map(tonic::Response::into_inner)
     }
 

@@ -30,10 +30,9 @@ impl Cluster for ClusterService {
             let nodes = read(&group, |state| state.nodes()).await?;
             let picture = node.picture();
             let silent = |number| u64::try_from(node.silent(number).as_millis()).unwrap_or(u64::MAX);
-            let nodes = nodes.iter().filter(|info| !info.removed);
             Ok(v1::StatusReply {
                 cluster: format!("{:032x}", node.cluster()),
-                nodes: nodes.map(|info| describe_node(info, &picture, silent(info.node))).collect(),
+                nodes: nodes.iter().map(|info| describe_node(info, &picture, silent(info.node))).collect(),
                 groups: picture.iter().map(|(number, state)| describe_group(*number, state)).collect(),
                 answered_by: node.number(),
             })
@@ -53,14 +52,15 @@ impl Cluster for ClusterService {
                 token: None,
             };
             let reply = submit(&group, command, None).await?;
-            let Reply::Enrolled(Enrolled { node: number, .. }) = reply else { return Err(unexpected(&reply)) };
+            let Reply::Enrolled(Enrolled { node: number, .. }) = reply else {
+                return Err(unexpected(&reply));
+            };
             let nodes = read(&group, |state| state.nodes()).await?;
-            let members = nodes.iter().filter(|info| !info.removed);
             Ok(v1::EnrolReply {
                 cluster: node.cluster().to_be_bytes().to_vec().into(),
                 node: number,
                 groups: u32::try_from(node.queue_groups().count()).unwrap_or(u32::MAX),
-                members: members.map(|info| describe_node(info, &BTreeMap::new(), 0)).collect(),
+                members: nodes.iter().map(|info| describe_node(info, &BTreeMap::new(), 0)).collect(),
             })
         };
         self.0.serve(META, request, here, there!(enrol)).await
@@ -72,7 +72,7 @@ impl Cluster for ClusterService {
     ) -> Result<Response<v1::RemoveNodeReply>, Status> {
         let here = |group: Group, request: v1::RemoveNodeRequest| async move {
             let nodes = read(&group, |state| state.nodes()).await?;
-            let left = nodes.iter().filter(|info| !info.removed && info.node != request.node).count();
+            let left = nodes.iter().filter(|info| info.node != request.node).count();
             if left == 0 {
                 return Err(Status::failed_precondition("the last node cannot be removed"));
             }

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use dolomedes_netproto::wire::v1;
+use dolomedes_netproto::wire::{self, v1};
 use dolomedes_raft::{
     cluster::ClusterNode,
     command::{Command, Refusal, Reply},
@@ -42,14 +42,23 @@ pub(crate) struct Api {
     channels: Arc<Mutex<HashMap<u64, (String, Channel)>>>,
 }
 
-/// All services of the API. `process`: a random number of this process.
-pub(crate) fn services(node: Arc<ClusterNode>, process: u128) -> Routes {
+/// All services of the API, with those for health and reflection. `process`: a random number of this process.
+///
+/// # Errors
+/// If the descriptions of the services cannot be read.
+pub(crate) async fn services(node: Arc<ClusterNode>, process: u128) -> anyhow::Result<Routes> {
     let api = Api { node, wakes: Arc::new(queues::Wakes::new(process)), channels: Arc::default() };
     let queues = v1::queues_server::QueuesServer::new(queues::QueueService(api.clone()))
         .max_decoding_message_size(MESSAGE_BYTES)
         .max_encoding_message_size(MESSAGE_BYTES);
     let cluster = v1::cluster_server::ClusterServer::new(cluster::ClusterService(api));
-    Routes::new(queues).add_service(cluster)
+    let (health, served) = tonic_health::server::health_reporter();
+    health.set_serving::<v1::queues_server::QueuesServer<queues::QueueService>>().await;
+    health.set_serving::<v1::cluster_server::ClusterServer<cluster::ClusterService>>().await;
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(wire::DESCRIPTORS)
+        .build_v1()?;
+    Ok(Routes::new(queues).add_service(cluster).add_service(served).add_service(reflection))
 }
 
 impl Api {
@@ -73,10 +82,15 @@ impl Api {
             return here(own, request.into_inner()).await.map(Response::new);
         }
         if request.metadata().contains_key(PASSED_ON) {
-            return Err(Status::unavailable(format!("node {} does not lead group {group}", self.node.number())));
+            return Err(Status::unavailable(format!(
+                "node {} does not lead group {group}",
+                self.node.number()
+            )));
         }
         let address = self.node.address(leader).ok_or_else(|| {
-            Status::unavailable(format!("the address of node {leader}, which leads group {group}, is not known yet"))
+            Status::unavailable(format!(
+                "the address of node {leader}, which leads group {group}, is not known yet"
+            ))
         })?;
         let (mut metadata, extensions, message) = request.into_parts();
         metadata.insert(PASSED_ON, MetadataValue::from(self.node.number()));
@@ -99,7 +113,11 @@ impl Api {
 }
 
 /// Submits `command`, wrapped so that it happens once if the call carries an operation id.
-async fn submit(group: &Group, command: Command, operation: Option<v1::OperationId>) -> Result<Reply, Status> {
+async fn submit(
+    group: &Group,
+    command: Command,
+    operation: Option<v1::OperationId>,
+) -> Result<Reply, Status> {
     let command = match operation {
         None => command,
         Some(operation) => {

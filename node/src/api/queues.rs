@@ -13,8 +13,8 @@ use bytes::Bytes;
 use dolomedes_netproto::wire::v1::{self, queues_client::QueuesClient, queues_server::Queues};
 use dolomedes_raft::{
     command::{
-        Claimed, Command, Completion, Consumer, LeaseRef, MessageId, MessageResult, NewMessage, Outcome, Pace,
-        PutStatus, QueueConfig, QueueId, QueueState, Reply,
+        Claimed, Command, Completion, Consumer, LeaseRef, MessageId, MessageResult, NewMessage, Outcome,
+        Pace, PutStatus, QueueConfig, QueueId, QueueState, Reply,
     },
     group::Group,
 };
@@ -280,10 +280,7 @@ impl Queues for QueueService {
     }
 }
 
-async fn create_queue(
-    group: Group,
-    request: v1::CreateQueueRequest,
-) -> Result<v1::CreateQueueReply, Status> {
+async fn create_queue(group: Group, request: v1::CreateQueueRequest) -> Result<v1::CreateQueueReply, Status> {
     let (config, spec) = rules(request.rules.unwrap_or_default())?;
     let command = Command::CreateQueue { name: request.name, config, spec };
     let reply = submit(&group, command, request.operation).await?;
@@ -401,14 +398,15 @@ async fn complete(
             results.push(message_result(result, retry_ms)?);
         }
         let pace = completion.hold_ms.map(|hold_ms| Pace { hold_ms, delay_ms: 0, note: None });
-        completions.push(Completion { lease: self::lease(lease), results, pace, release: completion.release });
+        completions.push(Completion {
+            lease: self::lease(lease),
+            results,
+            pace,
+            release: completion.release,
+        });
     }
-    let command = Command::Complete {
-        queue,
-        consumer: consumer(request.consumer)?,
-        completions,
-        released_upto: 0,
-    };
+    let command =
+        Command::Complete { queue, consumer: consumer(request.consumer)?, completions, released_upto: 0 };
     let reply = submit(group, command, request.operation).await?;
     let Reply::Completed(verdicts) = reply else { return Err(unexpected(&reply)) };
     wakes.wake(group.number(), queue);
@@ -483,7 +481,8 @@ fn lease(lease: v1::Lease) -> LeaseRef {
 }
 
 fn consumer(consumer: Option<v1::Consumer>) -> Result<Consumer, Status> {
-    let consumer = consumer.ok_or_else(|| Status::invalid_argument("consumer is missing; call Attach first"))?;
+    let consumer =
+        consumer.ok_or_else(|| Status::invalid_argument("consumer is missing; call Attach first"))?;
     Ok(Consumer { node: consumer.number, epoch: consumer.epoch })
 }
 
@@ -537,10 +536,7 @@ fn rules(rules: v1::QueueRules) -> Result<(QueueConfig, Bytes), Status> {
     Ok((config, spec.into()))
 }
 
-fn describe(
-    info: dolomedes_raft::machine::read::QueueInfo,
-    spec: Option<&Bytes>,
-) -> v1::QueueDescription {
+fn describe(info: dolomedes_raft::machine::read::QueueInfo, spec: Option<&Bytes>) -> v1::QueueDescription {
     let state = match info.state {
         QueueState::Running => v1::QueueState::Running,
         QueueState::Paused => v1::QueueState::Paused,

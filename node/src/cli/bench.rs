@@ -130,14 +130,18 @@ async fn bench_queue(bench: QueueBench) -> anyhow::Result<Ending> {
         for number in mine {
             let (bench, producer, client) = (bench.clone(), producer.clone(), client.clone());
             let (queue, published) = (name.clone(), published.clone());
-            producing.spawn(async move { produce(&bench, &producer, &client, &queue, number, end, &published).await });
+            producing.spawn(async move {
+                produce(&bench, &producer, &client, &queue, number, end, &published).await
+            });
         }
     }
     let mut consuming = JoinSet::new();
     for number in 0..bench.consumers {
         let queue = names[number as usize % names.len()].clone();
         let (client, stop) = (client.clone(), stop.clone());
-        consuming.spawn(async move { consume(&client, &queue, u64::from(run) << 20 | u64::from(number), &stop).await });
+        consuming.spawn(async move {
+            consume(&client, &queue, u64::from(run) << 20 | u64::from(number), &stop).await
+        });
     }
     let telling = tokio::spawn(tell(published.clone(), begun));
     let mut puts = Seen::new()?;
@@ -197,7 +201,8 @@ async fn produce(
         while flights.len() < bench.window.max(1) as usize && Instant::now() < end {
             let key = format!("key-{}", sent % bench.keys.max(1));
             sent = sent.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(7);
-            let message = v1::NewMessage { key: key.into(), payload: payload.clone(), ..v1::NewMessage::default() };
+            let message =
+                v1::NewMessage { key: key.into(), payload: payload.clone(), ..v1::NewMessage::default() };
             let (producer, client) = (producer.clone(), client.clone());
             let (queue, direct) = (queue.to_owned(), bench.no_batching);
             flights.spawn(async move {

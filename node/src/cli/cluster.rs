@@ -163,7 +163,11 @@ fn as_text(status: &v1::StatusReply) -> String {
             node.address,
             if leads.is_empty() { String::new() } else { format!("leads {} ", leads.join(", ")) },
             if node.draining { "draining " } else { "" },
-            if node.silent_ms > 2_000 { format!("silent for {} s", node.silent_ms / 1_000) } else { String::new() },
+            if node.silent_ms > 2_000 {
+                format!("silent for {} s", node.silent_ms / 1_000)
+            } else {
+                String::new()
+            },
         ));
     }
     for group in &status.groups {

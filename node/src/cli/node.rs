@@ -101,15 +101,11 @@ async fn serve(args: NodeArgs) -> anyhow::Result<Ending> {
     };
     let advertise = seat.advertise.clone();
     let node = Arc::new(ClusterNode::open(dir, seat, start, options).await?);
-    let routes = api::services(node.clone(), random()?).add_service(node.peer_service());
+    let routes = api::services(node.clone(), random()?).await?.add_service(node.peer_service());
     let stopping = CancellationToken::new();
     let stopped = stopping.clone().cancelled_owned();
     let serving = tokio::spawn(peer::serve(listener, routes, Security::Insecure, stopped));
-    eprintln!(
-        "node {} of cluster {:032x} is up, reached at {advertise}",
-        node.number(),
-        node.cluster()
-    );
+    eprintln!("node {} of cluster {:032x} is up, reached at {advertise}", node.number(), node.cluster());
     let ending = tokio::select! {
         _ = interrupt.recv() => Ok(Ending::Stopped(libc::SIGINT)),
         _ = terminate.recv() => Ok(Ending::Stopped(libc::SIGTERM)),
@@ -143,15 +139,15 @@ async fn take_seat(args: &NodeArgs, dir: &DataDir) -> anyhow::Result<(Seat, TcpL
     }
     let listen = args.listen.clone().or_else(|| kept.as_ref().map(|seat| seat.listen.clone()));
     let listen = listen.ok_or_else(|| Usage(anyhow::anyhow!("--listen is needed for a new --data-dir")))?;
-    let listener =
-        TcpListener::bind(&listen).await.with_context(|| format!("cannot listen on {listen}"))?;
+    let listener = TcpListener::bind(&listen).await.with_context(|| format!("cannot listen on {listen}"))?;
     let bound: SocketAddr = listener.local_addr().context("cannot tell the address that is listened on")?;
     ensure!(
         bound.ip().is_loopback(),
         Usage(anyhow::anyhow!("--insecure is for loopback addresses, and {bound} is not one"))
     );
     let advertise = args.advertise.clone().or_else(|| {
-        let kept = kept.as_ref().filter(|seat| args.listen.as_ref().is_none_or(|listen| *listen == seat.listen));
+        let kept =
+            kept.as_ref().filter(|seat| args.listen.as_ref().is_none_or(|listen| *listen == seat.listen));
         kept.map(|seat| seat.advertise.clone())
     });
     let advertise = advertise.unwrap_or_else(|| bound.to_string());
@@ -199,12 +195,16 @@ async fn enrol(seat: &mut Seat, dir: &DataDir, join: &[String]) -> anyhow::Resul
             return Err(Usage(anyhow::anyhow!("--join `{address}`: expected HOST:PORT")).into());
         }
         if *address == seat.advertise {
-            return Err(Usage(anyhow::anyhow!("--join names this node itself; name a member of the cluster")).into());
+            return Err(Usage(anyhow::anyhow!(
+                "--join names this node itself; name a member of the cluster"
+            ))
+            .into());
         }
     }
     // Before the cluster gives a number away: asking again must not be asking for a second one.
     seat.save(dir.path())?;
-    let asked: Vec<String> = if join.is_empty() { seat.members.values().cloned().collect() } else { join.to_vec() };
+    let asked: Vec<String> =
+        if join.is_empty() { seat.members.values().cloned().collect() } else { join.to_vec() };
     let client = Client::new(&asked, ClientOptions { deadline: JOIN_PATIENCE, ..ClientOptions::default() })?;
     let request = v1::EnrolRequest {
         uuid: seat.uuid.to_be_bytes().to_vec().into(),

@@ -103,7 +103,7 @@ pub(super) fn own_groups(shared: &Shared) -> BTreeMap<u32, GroupState> {
 async fn picture(shared: &Arc<Shared>, nodes: &[NodeInfo]) -> BTreeMap<u32, GroupState> {
     let mut groups = own_groups(shared);
     if groups.len() < shared.groups.len() {
-        let others = nodes.iter().filter(|node| !node.removed && node.node != shared.number);
+        let others = nodes.iter().filter(|node| node.node != shared.number);
         let asked = others.map(|node| async move { presence::ask(shared, node.node, Ask::Picture).await });
         for answer in futures_util::future::join_all(asked).await {
             let Ok(Answer::Picture(theirs)) = answer else { continue };
@@ -138,7 +138,7 @@ fn states(
             let answered = groups.values().filter_map(|group| group.silent_ms.get(&node.node)).min().copied();
             let told = millis(shared.silent(node.node));
             let silent_ms = answered.map_or(told, |answered| answered.min(told));
-            let leaving = node.removed || matches!(node.wish, NodeWish::Drain | NodeWish::Worker);
+            let leaving = matches!(node.wish, NodeWish::Drain | NodeWish::Worker);
             (node.node, NodeState { silent_ms, leaving })
         })
         .collect();

@@ -9,8 +9,8 @@ use std::{
 
 use bytes::Bytes;
 use dolomedes_netproto::peer::{
-    Handler, Lane, Member, Membership, NodeNumber, PeerClient, PeerService, PeerStream, Pending, SNAPSHOT_RATE,
-    Security, service,
+    Handler, Lane, Member, Membership, NodeNumber, PeerClient, PeerService, PeerStream, Pending,
+    SNAPSHOT_RATE, Security, service,
 };
 use dolomedes_storage::{
     Error, Result,
@@ -24,7 +24,6 @@ use tokio::{
     runtime::{Builder, Handle, Runtime},
     sync::watch,
     task::JoinHandle,
-    time::Instant,
 };
 
 use super::{
@@ -52,6 +51,8 @@ const BLOCKING_THREADS: usize = 8;
 const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a node that stops waits for others to take its leaderships over.
 const HAND_OVER_PATIENCE: Duration = Duration::from_secs(3);
+/// Removed nodes that are refused by name; others are refused because nobody knows them.
+const REMOVED_KNOWN: usize = 10_000;
 /// How often somebody who waits for a leader looks.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -121,7 +122,6 @@ pub(super) struct Shared {
     pub(super) peers: PeerClient,
     pub(super) options: ClusterOptions,
     pub(super) heard: Heard,
-    pub(super) started: Instant,
     /// What is known of the members: this node's rows of group 0, or what their leader says.
     directory: Mutex<BTreeMap<u64, String>>,
     /// Nodes that were removed, as far as this node knows.
@@ -156,9 +156,9 @@ impl ClusterNode {
             .build()
             .map_err(|error| Error::Engine(format!("cannot start the threads of consensus: {error}")))?;
         let opening = runtime.spawn(open(dir, seat, start, options));
-        let opened = opening.await.unwrap_or_else(|error| {
-            Err(ClusterError::Start(format!("opening the node failed: {error}")))
-        });
+        let opened = opening
+            .await
+            .unwrap_or_else(|error| Err(ClusterError::Start(format!("opening the node failed: {error}"))));
         match opened {
             Ok((shared, dir, background)) => {
                 Ok(Self { shared, dir, background, runtime: Mutex::new(Some(runtime)) })
@@ -252,15 +252,16 @@ impl ClusterNode {
 
     /// Returns, with the reason, once the node has to stop: a group has failed, or the node was removed from the cluster.
     pub fn failed(&self) -> impl Future<Output = String> + Send + use<> {
-        let failures: Vec<_> =
-            self.shared.groups.values().map(|group| Box::pin(group.failed())).collect();
+        let failures: Vec<_> = self.shared.groups.values().map(|group| Box::pin(group.failed())).collect();
         let mut dismissed = self.shared.dismissed.subscribe();
         async move {
             let dismissed = async {
-                match dismissed.wait_for(Option::is_some).await {
-                    Ok(reason) => reason.clone().unwrap_or_default(),
-                    Err(_) => std::future::pending().await,
+                if let Ok(reason) = dismissed.wait_for(Option::is_some).await
+                    && let Some(reason) = reason.clone()
+                {
+                    return reason;
                 }
+                std::future::pending().await
             };
             tokio::select! {
                 (reason, ..) = futures_util::future::select_all(failures) => reason,
@@ -356,14 +357,14 @@ impl Shared {
     /// Takes over what group 0 says of the nodes, as far as this node has applied it.
     pub(super) fn refresh_from_rows(&self) -> Result<Vec<NodeInfo>> {
         let Some(meta) = self.meta() else { return Ok(Vec::new()) };
-        let nodes = meta.view(|reader, generation| State::new(reader, META, generation).nodes())?;
-        let present: BTreeMap<u64, String> = nodes
-            .iter()
-            .filter(|node| !node.removed)
-            .map(|node| (node.node, node.address.clone()))
-            .collect();
+        let (nodes, removed) = meta.view(|reader, generation| {
+            let state = State::new(reader, META, generation);
+            Ok((state.nodes()?, state.removed_nodes(REMOVED_KNOWN)?))
+        })?;
+        let present: BTreeMap<u64, String> =
+            nodes.iter().map(|node| (node.node, node.address.clone())).collect();
         if !present.is_empty() {
-            let removed: Vec<u64> = nodes.iter().filter(|node| node.removed).map(|node| node.node).collect();
+            let removed = removed.iter().map(|node| node.node).collect();
             *self.removed.lock().unwrap_or_else(PoisonError::into_inner) = removed;
             self.set_directory(present);
         }
@@ -400,7 +401,12 @@ struct Answering {
 }
 
 impl Handler for Answering {
-    fn call(&self, from: NodeNumber, lane: Lane, request: Bytes) -> Pending<std::result::Result<Bytes, String>> {
+    fn call(
+        &self,
+        from: NodeNumber,
+        lane: Lane,
+        request: Bytes,
+    ) -> Pending<std::result::Result<Bytes, String>> {
         if request.first() != Some(&wire::TAG) {
             return self.groups.call(from, lane, request);
         }
@@ -411,7 +417,12 @@ impl Handler for Answering {
         })
     }
 
-    fn accept(&self, from: NodeNumber, opening: Bytes, stream: PeerStream) -> std::result::Result<(), String> {
+    fn accept(
+        &self,
+        from: NodeNumber,
+        opening: Bytes,
+        stream: PeerStream,
+    ) -> std::result::Result<(), String> {
         self.groups.accept(from, opening, stream)
     }
 }
@@ -466,7 +477,6 @@ async fn open(
         peers,
         options,
         heard: Heard::default(),
-        started: Instant::now(),
         directory: Mutex::new(seat.members.clone()),
         removed: Mutex::default(),
         picture: Mutex::default(),
@@ -479,10 +489,8 @@ async fn open(
         found(&shared).await?;
     }
     shared.refresh_from_rows()?;
-    let background = vec![
-        tokio::spawn(presence::tell(shared.clone())),
-        tokio::spawn(controller::run(shared.clone())),
-    ];
+    let background =
+        vec![tokio::spawn(presence::tell(shared.clone())), tokio::spawn(controller::run(shared.clone()))];
     Ok((shared, Arc::new(dir), background))
 }
 
@@ -519,12 +527,8 @@ async fn found(shared: &Arc<Shared>) -> std::result::Result<(), ClusterError> {
         let seat = shared.seat.lock().unwrap_or_else(PoisonError::into_inner);
         (seat.advertise.clone(), seat.groups, seat.uuid)
     };
-    let first = FirstNode {
-        node: shared.number,
-        uuid,
-        address: advertise,
-        version: shared.options.version.clone(),
-    };
+    let first =
+        FirstNode { node: shared.number, uuid, address: advertise, version: shared.options.version.clone() };
     let bootstrap = Command::Bootstrap { cluster: shared.cluster, groups, first };
     match meta.submit(bootstrap).await {
         Ok(Reply::Bootstrapped(Bootstrapped { .. })) => Ok(()),

@@ -126,8 +126,11 @@ fn wanted_voters(
 ) -> BTreeSet<u64> {
     let usable = |node: &u64| nodes.get(node).is_some_and(|state| !state.leaving);
     let silent = |node: &u64| nodes.get(node).map_or(u64::MAX, |state| state.silent_ms);
-    let mut staying: Vec<u64> =
-        present.iter().copied().filter(|node| usable(node) && silent(node) < rules.replace_after_ms).collect();
+    let mut staying: Vec<u64> = present
+        .iter()
+        .copied()
+        .filter(|node| usable(node) && silent(node) < rules.replace_after_ms)
+        .collect();
     let spares: Vec<u64> = nodes
         .keys()
         .copied()
@@ -191,7 +194,8 @@ fn balance(
     let mut leads: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
     for (&group, state) in groups {
         for &voter in &state.voters {
-            let able = nodes.get(&voter).is_some_and(|node| !node.leaving && node.silent_ms <= rules.healthy_ms);
+            let able =
+                nodes.get(&voter).is_some_and(|node| !node.leaving && node.silent_ms <= rules.healthy_ms);
             if able {
                 leads.entry(voter).or_default();
             }
@@ -200,7 +204,9 @@ fn balance(
             leads.entry(leader).or_default().push(group);
         }
     }
-    let able = |node: u64| nodes.get(&node).is_some_and(|state| !state.leaving && state.silent_ms <= rules.healthy_ms);
+    let able = |node: u64| {
+        nodes.get(&node).is_some_and(|state| !state.leaving && state.silent_ms <= rules.healthy_ms)
+    };
     let (&busiest, most) = leads.iter().max_by_key(|(node, groups)| (groups.len(), **node))?;
     let (&idlest, least) =
         leads.iter().filter(|(node, _)| able(**node)).min_by_key(|(node, groups)| (groups.len(), **node))?;
@@ -341,7 +347,8 @@ mod tests {
         use std::collections::VecDeque;
         let rules = PlanRules { voters: 5, ..PlanRules::default() };
         for seed in 0_u64..2_000 {
-            let mut bits: VecDeque<bool> = (0..64).map(|n| seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> n & 1 == 1).collect();
+            let mut bits: VecDeque<bool> =
+                (0..64).map(|n| seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> n & 1 == 1).collect();
             let mut bit = || bits.pop_front().unwrap_or_default();
             let picture: BTreeMap<u64, NodeState> = (1..=7)
                 .map(|node| {

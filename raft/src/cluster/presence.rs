@@ -56,7 +56,10 @@ impl Heard {
 
     /// Forgets who is no member.
     pub(super) fn keep(&self, members: &BTreeMap<u64, String>) {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner).retain(|node, _| members.contains_key(node));
+        self.nodes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|node, _| members.contains_key(node));
     }
 }
 
