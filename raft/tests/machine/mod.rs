@@ -6,4 +6,5 @@ mod model;
 mod ops;
 mod promises;
 mod seen;
+mod stories;
 mod transcripts;
