@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     codec,
-    command::{Command, Entry, NewMessage, Outcome, Reply},
+    command::{Command, Compare, Entry, NewMessage, Outcome, RegistryOp, Reply},
 };
 
 /// Commands that wait or are in flight at most.
@@ -266,38 +266,72 @@ fn refuse(replies: Vec<(oneshot::Sender<Answer>, OwnedSemaphorePermit)>, why: Su
 
 /// About the bytes that the command takes in an entry.
 fn weight(command: &Command) -> Result<usize, SubmitError> {
-    let bytes = 64
-        + match command {
-            Command::CreateQueue { name, spec, .. } => name.len() + spec.len(),
-            Command::ConfigureQueue { spec, .. } => spec.as_ref().map_or(0, |spec| spec.len()),
-            Command::Put { messages, .. } => messages.iter().map(message_weight).sum(),
-            Command::Claim { more, .. } => more.iter().map(|more| 16 + more.lease.key.len()).sum(),
-            Command::Renew { leases, .. } => leases.iter().map(|lease| 16 + lease.key.len()).sum(),
-            Command::Complete { completions, .. } => completions
-                .iter()
-                .map(|completion| {
-                    let results = completion.results.iter().map(|result| match &result.outcome {
-                        Outcome::Done { .. } => 32,
-                        Outcome::Retry { reason, .. } | Outcome::Dead { reason, .. } => 32 + reason.len(),
-                    });
-                    let note = completion.pace.as_ref().and_then(|pace| pace.note.as_ref());
-                    32 + completion.lease.key.len()
-                        + note.map_or(0, |note| note.len())
-                        + results.sum::<usize>()
-                })
-                .sum(),
-            Command::Redrive { key, reason, .. } => {
-                key.as_ref().map_or(0, |key| key.len()) + reason.as_ref().map_or(0, String::len)
-            }
-            Command::SetCheckpoint { name, value, .. } => {
-                name.len() + value.as_ref().map_or(0, |value| value.len())
-            }
-            Command::SetQueueState { .. }
-            | Command::DropQueue { .. }
-            | Command::Attach { .. }
-            | Command::Tick => 0,
-        };
+    let bytes = command_weight(command);
     if bytes > MAX_COMMAND_BYTES { Err(SubmitError::TooLarge { bytes }) } else { Ok(bytes) }
+}
+
+fn command_weight(command: &Command) -> usize {
+    64 + match command {
+        Command::CreateQueue { name, spec, .. } => name.len() + spec.len(),
+        Command::ConfigureQueue { spec, .. } => spec.as_ref().map_or(0, |spec| spec.len()),
+        Command::Put { messages, .. } => messages.iter().map(message_weight).sum(),
+        Command::Claim { more, .. } => more.iter().map(|more| 16 + more.lease.key.len()).sum(),
+        Command::Renew { leases, .. } => leases.iter().map(|lease| 16 + lease.key.len()).sum(),
+        Command::Complete { completions, .. } => completions
+            .iter()
+            .map(|completion| {
+                let results = completion.results.iter().map(|result| match &result.outcome {
+                    Outcome::Done { .. } => 32,
+                    Outcome::Retry { reason, .. } | Outcome::Dead { reason, .. } => 32 + reason.len(),
+                });
+                let note = completion.pace.as_ref().and_then(|pace| pace.note.as_ref());
+                32 + completion.lease.key.len() + note.map_or(0, |note| note.len()) + results.sum::<usize>()
+            })
+            .sum(),
+        Command::Redrive { key, reason, .. } => {
+            key.as_ref().map_or(0, |key| key.len()) + reason.as_ref().map_or(0, String::len)
+        }
+        Command::SetCheckpoint { name, value, .. } => {
+            name.len() + value.as_ref().map_or(0, |value| value.len())
+        }
+        Command::Replay { key, .. } | Command::Purge { key, .. } => key.as_ref().map_or(0, |key| key.len()),
+        Command::KeepAlive { sessions } => sessions.len() * 8,
+        Command::Acquire { lock, .. } | Command::Release { lock, .. } => lock.len(),
+        Command::Txn { compare, ops } => {
+            let compared = compare.iter().map(|compare| match compare {
+                Compare::Revision { key, .. } => 16 + key.len(),
+                Compare::Value { key, value } => 16 + key.len() + value.len(),
+                Compare::Held(guard) => 16 + guard.lock.len(),
+            });
+            let written = ops.iter().map(|op| match op {
+                RegistryOp::Set { key, value, .. } => 32 + key.len() + value.len(),
+                RegistryOp::Delete { key, .. } => 16 + key.len(),
+            });
+            compared.chain(written).sum()
+        }
+        // One within another is not carried out, so its depth is not followed.
+        Command::Once { command, .. } => match &**command {
+            Command::Once { .. } => 0,
+            command => command_weight(command),
+        },
+        Command::Bootstrap { first, .. } => first.address.len() + first.version.len(),
+        Command::EnrolNode { address, version, .. } => address.len() + version.len(),
+        Command::SetNode { address, version, .. } => {
+            address.as_ref().map_or(0, String::len) + version.as_ref().map_or(0, String::len)
+        }
+        Command::SetVoters { nodes, .. } => nodes.len() * 8,
+        Command::SetQueueState { .. }
+        | Command::DropQueue { .. }
+        | Command::Attach { .. }
+        | Command::Tick
+        | Command::OpenSession { .. }
+        | Command::CloseSession { .. }
+        | Command::ConfigureFeed { .. }
+        | Command::OpenClient { .. }
+        | Command::RemoveNode { .. }
+        | Command::JoinToken { .. }
+        | Command::RevokeToken { .. } => 0,
+    }
 }
 
 fn message_weight(message: &NewMessage) -> usize {
