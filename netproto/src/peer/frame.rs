@@ -21,7 +21,12 @@ pub(super) fn seal(payload: Bytes) -> Result<Frame, FrameError> {
     if payload.len() > MAX_FRAME {
         return Err(FrameError::TooLarge(payload.len()));
     }
-    Ok(Frame { crc32: crc32fast::hash(&payload), payload })
+    Ok(Frame { crc32: crc32fast::hash(&payload), payload, ..Frame::default() })
+}
+
+/// The frame after which nothing comes; `gone` if nothing is taken any more either.
+pub(super) fn last(gone: bool) -> Frame {
+    Frame { last: true, gone, ..Frame::default() }
 }
 
 pub(super) fn open(frame: Frame) -> Result<Bytes, FrameError> {

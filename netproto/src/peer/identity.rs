@@ -9,11 +9,11 @@ use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, PublicKeyData,
+    KeyPair, KeyUsagePurpose,
 };
-use rustls::pki_types::CertificateDer;
+use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
-use rustls::server::ParsedCertificate;
+use rustls::pki_types::{CertificateDer, TrustAnchor};
 
 use super::hello::Member;
 
@@ -36,8 +36,8 @@ pub enum IdentityError {
         /// What is wrong with it.
         detail: String,
     },
-    /// Certificate and key are not of one pair.
-    #[error("the CA's key does not belong to the CA's certificate; take both from the same cluster")]
+    /// Certificate, key and cluster do not belong together.
+    #[error("the CA's certificate and key are not a pair of this cluster; take both from the same cluster")]
     Mismatch,
 }
 
@@ -102,21 +102,21 @@ impl ClusterCa {
     /// Takes up an authority that [`ClusterCa::generate`] made for this cluster.
     ///
     /// # Errors
-    /// If a text is not PEM of a certificate or key, or the two are not of one pair.
+    /// If a text is not PEM of a certificate or key, or the two are not of one pair and of this cluster.
     pub fn from_pem(cluster: u128, certificate: &str, key: &str) -> Result<Self, IdentityError> {
         let der = self::certificate(certificate, "the CA's certificate")?;
-        let parsed = ParsedCertificate::try_from(&der)
-            .map_err(|error| reading("the CA's certificate", &error.to_string()))?;
         let pair = KeyPair::from_pem(key).map_err(|error| reading("the CA's key", &error.to_string()))?;
-        if parsed.subject_public_key_info().as_ref() != pair.subject_public_key_info() {
+        let params = ca_params(cluster)?;
+        let again = params.self_signed(&pair).map_err(|error| making("the CA", &error))?;
+        // Name and public key; the rest of the two may differ.
+        if anchor(der)? != anchor(again.der().clone())? {
             return Err(IdentityError::Mismatch);
         }
         Ok(Self {
             cluster,
             certificate: certificate.to_owned(),
             key: key.to_owned(),
-            // The issuer's name is the same function of the cluster as it was when the certificate was made.
-            issuer: Issuer::new(ca_params(cluster)?, pair),
+            issuer: Issuer::new(params, pair),
         })
     }
 
@@ -163,6 +163,13 @@ fn common_name(name: String) -> DistinguishedName {
     distinguished
 }
 
+/// What signatures are checked against.
+fn anchor(certificate: CertificateDer<'static>) -> Result<Option<TrustAnchor<'static>>, IdentityError> {
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate).map_err(|error| reading("the CA's certificate", &error.to_string()))?;
+    Ok(roots.roots.pop())
+}
+
 fn certificate(pem: &str, what: &'static str) -> Result<CertificateDer<'static>, IdentityError> {
     CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| reading(what, &error.to_string()))
 }
@@ -190,11 +197,13 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_another_ca_is_not_taken() {
+    fn a_key_or_a_cluster_that_is_not_the_certificates_is_not_taken() {
         let one = ClusterCa::generate(5).unwrap();
         let other = ClusterCa::generate(5).unwrap();
-        let mixed = ClusterCa::from_pem(5, one.certificate(), other.key());
-        assert!(matches!(mixed, Err(IdentityError::Mismatch)), "{mixed:?}");
+        for (cluster, key) in [(5, other.key()), (6, one.key())] {
+            let mixed = ClusterCa::from_pem(cluster, one.certificate(), key);
+            assert!(matches!(mixed, Err(IdentityError::Mismatch)), "{mixed:?}");
+        }
         for (certificate, key) in [("", one.key()), (one.certificate(), ""), (one.key(), one.certificate())] {
             let error = ClusterCa::from_pem(5, certificate, key);
             assert!(matches!(error, Err(IdentityError::Reading { .. })), "{error:?}");

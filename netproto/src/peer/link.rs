@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
-use tokio::task::AbortHandle;
 use tokio_rustls::TlsConnector;
+use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 
 use super::bounds::{CONNECTION_WINDOW, HTTP2_FRAME, KEEP_ALIVE_INTERVAL, KEEP_ALIVE_TIMEOUT, STREAM_WINDOW};
@@ -46,7 +46,7 @@ pub(super) struct Link {
     sending: http2::SendRequest<Body>,
     refusal: Refusal,
     answered: Arc<AtomicBool>,
-    task: AbortHandle,
+    cut: CancellationToken,
 }
 
 impl fmt::Debug for Link {
@@ -97,7 +97,8 @@ impl Link {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (sending, connection) = http2::Builder::new(TokioExecutor::new())
+        let spawner = Spawner { runtime: runtime.clone(), cut: CancellationToken::new() };
+        let (sending, connection) = http2::Builder::new(spawner.clone())
             .timer(TokioTimer::new())
             .max_frame_size(HTTP2_FRAME)
             .initial_stream_window_size(STREAM_WINDOW)
@@ -108,15 +109,13 @@ impl Link {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|error| SendError::Unsent(verdict::chain(&error)))?;
-        let task = runtime.spawn(async move {
-            // Those whose requests it breaks are told.
-            let _ = connection.await;
-        });
-        Ok(Self { sending, refusal, answered: Arc::default(), task: task.abort_handle() })
+        // How it ends is told to those whose requests it breaks.
+        hyper::rt::Executor::execute(&spawner, connection);
+        Ok(Self { sending, refusal, answered: Arc::default(), cut: spawner.cut })
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.sending.is_closed() || self.task.is_finished()
+        self.sending.is_closed() || self.cut.is_cancelled()
     }
 
     /// Whether any response has come.
@@ -130,7 +129,7 @@ impl Link {
 
     /// Cuts it, with all that is under way.
     pub(super) fn close(&self) {
-        self.task.abort();
+        self.cut.cancel();
     }
 }
 
@@ -164,6 +163,29 @@ impl tower::Service<hyper::Request<Body>> for Link {
                 }
             }
         })
+    }
+}
+
+/// Runs the parts of one connection, of which hyper has several, and ends them all at once.
+#[derive(Clone)]
+struct Spawner {
+    runtime: Handle,
+    cut: CancellationToken,
+}
+
+impl<F> hyper::rt::Executor<F> for Spawner
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    fn execute(&self, part: F) {
+        let cut = self.cut.clone();
+        self.runtime.spawn(async move {
+            tokio::select! {
+                biased;
+                () = cut.cancelled() => {}
+                _ = part => {}
+            }
+        });
     }
 }
 

@@ -54,14 +54,19 @@ pub enum Lane {
     Snapshot,
 }
 
-/// Frames in flight on a stream, each way, before the sender has to wait.
+/// Frames that wait at either end of a stream, each way, before the sender has to wait; between them goes what fits
+/// a window of 512 KiB.
 pub const STREAM_DEPTH: usize = 16;
 
 /// An ordered two-way stream on the lane of appends. Frames arrive in order and whole; the end of `frames` is the end of
 /// the stream, with or without an error before it.
+///
+/// Dropping `sender` ends this direction once all that was sent has gone out; the opener still gets what the other end
+/// says until that ends, too, while an accepter's end is the end of both directions. Dropping `frames` ends both directions
+/// at once. A frame over the transport's limit ends the stream with an error.
 #[derive(Debug)]
 pub struct PeerStream {
-    /// Sends to the other end; waits while [`STREAM_DEPTH`] frames are on their way.
+    /// Sends to the other end; waits while [`STREAM_DEPTH`] frames wait to go out.
     pub sender: mpsc::Sender<Bytes>,
     /// What the other end sends.
     pub frames: mpsc::Receiver<Result<Bytes, PeerError>>,

@@ -4,6 +4,7 @@
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::Stream;
@@ -13,6 +14,9 @@ use tonic::{Status, Streaming};
 
 use super::wire::Frame;
 use super::{NodeNumber, PeerError, STREAM_DEPTH, frame, verdict};
+
+/// Time for the other side to end its direction, too, after this one was ended; then the stream is reset.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Who ends a stream tells the other direction here.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +41,7 @@ impl Fate {
 pub(super) struct Outgoing {
     peer: NodeNumber,
     first: Option<Frame>,
+    over: bool,
     queue: mpsc::Receiver<Bytes>,
     fate: Fate,
     ended: Pin<Box<WaitForCancellationFutureOwned>>,
@@ -47,7 +52,7 @@ impl Outgoing {
     pub(super) fn new(peer: NodeNumber, first: Option<Frame>, fate: &Fate) -> (mpsc::Sender<Bytes>, Self) {
         let (sender, queue) = mpsc::channel(STREAM_DEPTH);
         let ended = Box::pin(fate.ended.clone().cancelled_owned());
-        (sender, Self { peer, first, queue, fate: fate.clone(), ended })
+        (sender, Self { peer, first, over: false, queue, fate: fate.clone(), ended })
     }
 }
 
@@ -55,6 +60,9 @@ impl Stream for Outgoing {
     type Item = Result<Frame, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.over {
+            return Poll::Ready(None);
+        }
         if let Some(first) = self.first.take() {
             return Poll::Ready(Some(Ok(first)));
         }
@@ -62,17 +70,25 @@ impl Stream for Outgoing {
             self.queue.close();
             // What was queued is dropped, so that whoever waits for its room learns of the end at once.
             while self.queue.try_recv().is_ok() {}
-            let reason = self.fate.reason.get();
-            return Poll::Ready(reason.map(|reason| Err(Status::data_loss(reason.to_string()))));
+            let reason = self.fate.reason.get().cloned();
+            self.over = true;
+            return match reason {
+                None => Poll::Ready(Some(Ok(frame::last(true)))),
+                Some(reason) => Poll::Ready(Some(Err(Status::data_loss(reason.to_string())))),
+            };
         }
         match self.queue.poll_recv(cx) {
             Poll::Pending => Poll::Pending,
-            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Ready(None) => {
+                self.over = true;
+                Poll::Ready(Some(Ok(frame::last(false))))
+            }
             Poll::Ready(Some(payload)) => match frame::seal(payload) {
                 Ok(frame) => Poll::Ready(Some(Ok(frame))),
                 Err(error) => {
                     let reason = PeerError::Refused { node: self.peer, detail: error.to_string() };
                     self.fate.end(Some(reason));
+                    self.over = true;
                     Poll::Ready(Some(Err(verdict::unusable(error))))
                 }
             },
@@ -117,6 +133,8 @@ pub(super) async fn pump<H: Send>(
             next = incoming.message() => next,
         };
         match next {
+            Ok(Some(frame)) if frame.last && !frame.gone && end == End::Accepter => return,
+            Ok(Some(frame)) if frame.last => break None,
             Ok(Some(frame)) => match frame::open(frame) {
                 // Waits while the owner does not read; then the windows fill and the other side waits.
                 Ok(payload) => {
@@ -126,16 +144,25 @@ pub(super) async fn pump<H: Send>(
                 }
                 Err(error) => break Some(PeerError::Lost { node: peer, detail: error.to_string() }),
             },
-            Ok(None) if end == End::Accepter => return,
-            Ok(None) => break None,
+            // HTTP/2 does not tell an end from a connection that was given up; the last frame does.
+            Ok(None) => {
+                let detail = "the stream was broken off".to_owned();
+                break Some(PeerError::Lost { node: peer, detail });
+            }
             Err(status) => break Some(verdict::peer_error(peer, &status)),
         }
     };
     fate.end(error.clone());
-    drop(incoming);
-    drop(held);
     if let Some(error) = error {
+        drop(incoming);
+        drop(held);
         // It may have gone; then nobody needs the reason.
         let _ = inbox.send(Err(error)).await;
+        return;
     }
+    drop(inbox);
+    // To drop what comes in resets the stream, which would overtake the last frame that goes out.
+    let rest = async { while let Ok(Some(_)) = incoming.message().await {} };
+    let _ = tokio::time::timeout(FAREWELL, rest).await;
+    drop(held);
 }
