@@ -2,9 +2,10 @@
 //! write an operation id, so that a write that is repeated happens once.
 
 use std::{
+    collections::HashSet,
     future::Future,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -29,6 +30,9 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 const MESSAGE_BYTES: usize = 8 << 20;
 /// A connection on which nothing was heard is asked for a sign of life this often, and given up after as long again.
 const KEEP_ALIVE: Duration = Duration::from_secs(3);
+
+/// Queues of which a client remembers that it is known there.
+const QUEUES_NOTED: usize = 10_000;
 
 /// How a client behaves.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +86,8 @@ struct Shared {
     favourite: AtomicUsize,
     id: [u8; 16],
     sequence: AtomicU64,
+    /// Queues on which the cluster has answered an operation of this client, and so knows it.
+    known: Mutex<HashSet<String>>,
     options: ClientOptions,
 }
 
@@ -120,15 +126,17 @@ impl Client {
                 favourite: AtomicUsize::new(0),
                 id,
                 sequence: AtomicU64::new(1),
+                known: Mutex::default(),
                 options,
             }),
         })
     }
 
-    /// The next operation's id.
-    pub fn operation(&self) -> OperationId {
+    /// The id of the next operation, which is on `queue`.
+    pub fn operation(&self, queue: &str) -> OperationId {
         let sequence = self.shared.sequence.fetch_add(1, Ordering::Relaxed);
-        OperationId { client: self.shared.id.to_vec().into(), sequence }
+        let opening = !self.known().contains(queue);
+        OperationId { client: self.shared.id.to_vec().into(), sequence, opening }
     }
 
     /// Runs `call` against one member after the other until one answers or the deadline is over. `call` has to be
@@ -144,8 +152,9 @@ impl Client {
         let end = Instant::now() + options.deadline;
         let mut pause = PAUSE;
         let mut last = "nobody was asked".to_owned();
-        let mut at = favourite.load(Ordering::Relaxed);
-        for round in 1_usize.. {
+        let first = favourite.load(Ordering::Relaxed);
+        for tried in 0_usize.. {
+            let at = first.wrapping_add(tried);
             let (address, channel) = &members[at % members.len()];
             match timeout_at(end, call(channel.clone())).await {
                 Ok(Ok(answer)) => {
@@ -159,8 +168,7 @@ impl Client {
                     break;
                 }
             }
-            at += 1;
-            if round.is_multiple_of(members.len()) {
+            if (tried + 1).is_multiple_of(members.len()) {
                 if Instant::now() + pause >= end {
                     break;
                 }
@@ -170,6 +178,19 @@ impl Client {
         }
         let members: Vec<&str> = members.iter().map(|(address, _)| address.as_str()).collect();
         Err(ClientError::NoAnswer { members: members.join(", "), deadline: options.deadline, last })
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.shared.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that the cluster knows this client where it keeps `queue`.
+    fn note_known(&self, queue: &str) {
+        let mut known = self.known();
+        // Of more queues it only tells again what is known.
+        if known.len() < QUEUES_NOTED && !known.contains(queue) {
+            known.insert(queue.to_owned());
+        }
     }
 
     async fn queues<Q: Clone, T, F>(
@@ -199,17 +220,19 @@ impl Client {
         let request = v1::CreateQueueRequest {
             name: name.to_owned(),
             rules: Some(rules),
-            operation: Some(self.operation()),
+            operation: Some(self.operation(name)),
         };
         let reply = self
             .queues(request, |mut client, request| async move { client.create_queue(request).await })
             .await?;
+        self.note_known(name);
         Ok(reply.created)
     }
 
     /// Removes a queue with all that it holds.
     pub async fn drop_queue(&self, queue: &str) -> Result<(), ClientError> {
-        let request = v1::DropQueueRequest { queue: queue.to_owned(), operation: Some(self.operation()) };
+        let request =
+            v1::DropQueueRequest { queue: queue.to_owned(), operation: Some(self.operation(queue)) };
         self.queues(request, |mut client, request| async move { client.drop_queue(request).await })
             .await
             .map(drop)
@@ -227,9 +250,11 @@ impl Client {
         queue: &str,
         messages: Vec<v1::NewMessage>,
     ) -> Result<Vec<PutStatus>, ClientError> {
-        let request = v1::PutRequest { queue: queue.to_owned(), messages, operation: Some(self.operation()) };
+        let request =
+            v1::PutRequest { queue: queue.to_owned(), messages, operation: Some(self.operation(queue)) };
         let reply: PutReply =
             self.queues(request, |mut client, request| async move { client.put(request).await }).await?;
+        self.note_known(queue);
         Ok(reply.statuses().collect())
     }
 
@@ -264,7 +289,7 @@ impl Client {
             queue: queue.to_owned(),
             consumer: Some(consumer),
             completions,
-            operation: Some(self.operation()),
+            operation: Some(self.operation(queue)),
         };
         self.queues(request, |mut client, request| async move { client.complete(request).await }).await
     }

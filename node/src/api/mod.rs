@@ -118,6 +118,7 @@ async fn submit(
     command: Command,
     operation: Option<v1::OperationId>,
 ) -> Result<Reply, Status> {
+    let opening = operation.as_ref().is_some_and(|operation| operation.opening);
     let command = match operation {
         None => command,
         Some(operation) => {
@@ -129,13 +130,13 @@ async fn submit(
     };
     let reply = group.submit(command.clone()).await.map_err(failed)?;
     match (reply, command) {
-        // The first operation of a client makes it known.
-        (Reply::Refused(Refusal::NoClient(_)), Command::Once { client, sequence: 1, command }) => {
+        // The first operations of a client make it known.
+        (Reply::Refused(Refusal::NoClient(_)), Command::Once { client, sequence, command }) if opening => {
             let opened = group.submit(Command::OpenClient { client }).await.map_err(failed)?;
             if let Reply::Refused(refusal) = opened {
                 return Err(refused(&refusal));
             }
-            let again = Command::Once { client, sequence: 1, command };
+            let again = Command::Once { client, sequence, command };
             judge(group.submit(again).await.map_err(failed)?)
         }
         (reply, _) => judge(reply),

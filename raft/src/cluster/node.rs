@@ -436,7 +436,7 @@ async fn open(
     options: ClusterOptions,
 ) -> std::result::Result<Opened, ClusterError> {
     let identity = identity(&mut dir, &seat, start)?;
-    let bounds = options.engine.clone();
+    let bounds = options.engine;
     let (floor_path, db) = (dir.floor(), dir.db());
     let storage = tokio::task::spawn_blocking(move || {
         let floor = Floor::open(floor_path, identity.node_id)?;
