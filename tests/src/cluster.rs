@@ -188,7 +188,9 @@ pub fn node_command(dir: &std::path::Path) -> Command {
 fn up(process: &Process) -> (u64, String) {
     eventually("the node is up", PATIENCE, || {
         let said = process.stderr();
-        let line = said.lines().find(|line| line.starts_with("node ")).ok_or_else(|| said.clone())?;
+        // Whole lines only: the last one may still be on its way.
+        let mut lines = said.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+        let line = lines.find(|line| line.starts_with("node ")).ok_or_else(|| said.clone())?;
         let id = line.split(' ').nth(1).and_then(|id| id.parse().ok()).ok_or_else(|| said.clone())?;
         let address = line.rsplit(' ').next().unwrap_or_default().to_owned();
         Ok::<_, String>((id, address))

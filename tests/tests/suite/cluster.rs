@@ -1,7 +1,6 @@
 //! Clusters of real nodes: forming, losing members, going on. What was acknowledged is there afterwards, once.
 
 use std::collections::BTreeSet;
-use std::future::Future;
 use std::time::Duration;
 
 use dolomedes_netproto::wire::{Client, ClientOptions, v1};
@@ -12,13 +11,9 @@ use dolomedes_tests::wait::eventually;
 
 use crate::mini;
 
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(future)
+/// Clients live on one runtime for as long as their connections.
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
 fn client(cluster: &Cluster) -> Client {
@@ -89,13 +84,14 @@ fn assert_each_once(done: Vec<String>, messages: u64) {
 fn what_was_acknowledged_survives_the_death_of_one_leader_after_the_other() {
     let mut cluster = Cluster::start(3);
     let queue = "survivor";
-    let client = client(&cluster);
-    block_on(client.create_queue(queue, v1::QueueRules::default())).unwrap();
+    let runtime = runtime();
+    let client = runtime.block_on(async { client(&cluster) });
+    runtime.block_on(client.create_queue(queue, v1::QueueRules::default())).unwrap();
     let mut put = 0;
     for round in 0..3_u64 {
         // The queue is in one of four groups, so one of these deaths hits its leader, and one that of the cluster's own.
         let victim = cluster.leader(round);
-        block_on(async {
+        runtime.block_on(async {
             for number in put..put + 40 {
                 let statuses = client.put(queue, vec![message(number)]).await.unwrap();
                 assert_eq!(statuses, [v1::PutStatus::Accepted], "message {number}");
@@ -103,7 +99,7 @@ fn what_was_acknowledged_survives_the_death_of_one_leader_after_the_other() {
         });
         put += 40;
         cluster.kill(victim);
-        block_on(async {
+        runtime.block_on(async {
             for number in put..put + 40 {
                 let statuses = client.put(queue, vec![message(number)]).await.unwrap();
                 assert_eq!(statuses, [v1::PutStatus::Accepted], "message {number}");
@@ -113,14 +109,14 @@ fn what_was_acknowledged_survives_the_death_of_one_leader_after_the_other() {
         cluster.restart(victim);
         cluster.wait_for_voters(3);
     }
-    assert_each_once(block_on(work_off(&client, queue)), put);
+    assert_each_once(runtime.block_on(work_off(&client, queue)), put);
 }
 
 #[test]
 fn any_member_answers_and_a_repeated_put_happens_once() {
     let cluster = Cluster::start(3);
     let queue = "everywhere";
-    block_on(async {
+    runtime().block_on(async {
         client(&cluster).create_queue(queue, v1::QueueRules::default()).await.unwrap();
         for node in &cluster.nodes {
             let one = Client::new(std::slice::from_ref(&node.address), ClientOptions::default()).unwrap();
