@@ -11,6 +11,7 @@ mod generation;
 pub mod log;
 mod members;
 mod network;
+pub mod pieces;
 mod queue;
 mod retention;
 pub mod rpc;
@@ -177,11 +178,12 @@ impl Group {
         let config = settings::settings(group, times).map_err(|error| refused(error.to_string()))?;
         let log = LogStore::open(&sync, group, LogOptions::default())?;
         let mark = FloorMark::open(floor, log.clone(), group)?;
-        let state = GroupState::open(engine, group, Snapshots::open(&snapshots, group)?)?;
+        let state = GroupState::open(engine.clone(), group, Snapshots::open(&snapshots, group)?)?;
         let shared = state.shared();
         let log_view = self::log::GroupLog::new(log.clone());
         let reaches_others = transport.is_some();
-        let peers = Peers { group, transport: transport.unwrap_or_else(|| Arc::new(network::NoPeers)) };
+        let transport = transport.unwrap_or_else(|| Arc::new(network::NoPeers));
+        let peers = Peers { group, transport, engine };
         let raft = Consensus::new(node, config, peers, log_view, state)
             .await
             .map_err(|error| refused(error.to_string()))?;
@@ -225,7 +227,7 @@ impl Group {
             let _ = stopped.wait_for(|stopping| *stopping).await;
         }));
         let inner = Inner {
-            endpoint: Arc::new(Endpoint::new(raft.clone())),
+            endpoint: Arc::new(Endpoint::new(group, raft.clone(), snapshots)),
             raft,
             shared,
             log,

@@ -80,6 +80,7 @@ async fn two_groups_over_one_transport_do_not_disturb_each_other() {
     let (one, other) = (cluster.group_of(1, GROUP), cluster.group_of(1, GROUP + 1));
     other.transfer_leadership(2).await.unwrap();
     let other = cluster.group_of(2, GROUP + 1);
+    other.linearizable().await.unwrap();
     for expected in 1..=100 {
         let (a, b) = tokio::join!(one.submit(count("n", 100)), other.submit(count("n", 700)));
         assert_eq!((version(a.unwrap()), version(b.unwrap())), (expected, expected));

@@ -2,7 +2,9 @@
 
 use std::{
     collections::BTreeMap,
+    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -11,17 +13,27 @@ use futures_util::{StreamExt, stream};
 use openraft::raft::StreamAppendResult;
 use tokio::{
     runtime::Handle,
-    sync::{OwnedRwLockReadGuard, RwLock, mpsc},
+    sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, mpsc},
     task::AbortHandle,
 };
 
 use super::{
-    super::{Consensus, Group, types::Types, types::Vote},
-    wire::{self, Request},
+    super::{
+        Consensus, Group,
+        types::{Snapshot, SnapshotMeta, Types, Vote},
+    },
+    receive::Transfer,
+    wire::{self, Install, Piece, Received, Request},
 };
 
 /// Requests of one stream that may be with openraft at once; more than it takes itself.
 const PIPELINED: usize = 128;
+
+/// How long entries may take to be applied before a snapshot is installed; then the sender tries again.
+const QUIET_PATIENCE: Duration = Duration::from_secs(5);
+/// How often it is looked for.
+const QUIET_CHECK: Duration = Duration::from_millis(2);
+const UNKNOWN: &str = "this snapshot was not offered";
 
 /// The groups of a node, for its transport.
 #[derive(Default)]
@@ -77,9 +89,33 @@ impl Handler for GroupHandler {
     }
 }
 
+enum Step {
+    Offer(SnapshotMeta),
+    Piece(Piece),
+    Install(Install),
+}
+
+fn progress(vote: Vote, transfer: Option<&Transfer>) -> Bytes {
+    wire::encode_received(&Received {
+        vote,
+        next: transfer.map_or(0, |transfer| transfer.next),
+        after: transfer.and_then(|transfer| transfer.after.clone()),
+        done: false,
+    })
+}
+
+fn finished(vote: Vote) -> Bytes {
+    wire::encode_received(&Received { vote, next: 0, after: None, done: true })
+}
+
 /// Where one group is asked.
 pub(in crate::group) struct Endpoint {
+    group: u32,
     raft: Consensus,
+    /// Where snapshots are received.
+    snapshots: PathBuf,
+    /// The snapshot that is being received; held while it is worked on.
+    incoming: tokio::sync::Mutex<Option<Transfer>>,
     runtime: Handle,
     /// Held for reading by every request with entries until it is answered.
     gate: Arc<RwLock<()>>,
@@ -88,9 +124,12 @@ pub(in crate::group) struct Endpoint {
 }
 
 impl Endpoint {
-    pub(in crate::group) fn new(raft: Consensus) -> Self {
+    pub(in crate::group) fn new(group: u32, raft: Consensus, snapshots: PathBuf) -> Self {
         Self {
+            group,
             raft,
+            snapshots,
+            incoming: tokio::sync::Mutex::new(None),
             runtime: Handle::current(),
             gate: Arc::new(RwLock::new(())),
             streams: Mutex::new(BTreeMap::new()),
@@ -135,9 +174,90 @@ impl Endpoint {
                 let response = self.raft.handle_transfer_leader(request).await;
                 response.map(|response| wire::encode_transferred(&response)).map_err(stopped)
             }
-            Request::Offer(_) | Request::Piece(_) | Request::Install(_) => {
-                Err("snapshots are not taken".to_owned())
+            Request::Offer(offer) => self.receive(offer.vote, Step::Offer(offer.meta)).await,
+            Request::Piece(piece) => self.receive(piece.vote, Step::Piece(piece)).await,
+            Request::Install(install) => self.receive(install.vote, Step::Install(install)).await,
+        }
+    }
+
+    /// One step of receiving a snapshot.
+    async fn receive(&self, vote: Vote, step: Step) -> Result<Bytes, String> {
+        let mut incoming = self.incoming.lock().await;
+        let own = self.raft.with_raft_state(|state| *state.vote_ref()).await.map_err(stopped)?;
+        if own > vote {
+            return Ok(progress(own, None));
+        }
+        match step {
+            Step::Offer(meta) => {
+                if self.raft.watch_apply_progress().get() >= meta.last_log_id {
+                    *incoming = None;
+                    return Ok(finished(own));
+                }
+                if incoming.as_ref().is_none_or(|transfer| transfer.meta != meta) {
+                    *incoming = None;
+                    let (root, group) = (self.snapshots.clone(), self.group);
+                    let begun = tokio::task::spawn_blocking(move || Transfer::begin(&root, group, meta));
+                    *incoming = Some(begun.await.map_err(stopped)?.map_err(stopped)?);
+                }
             }
+            Step::Piece(piece) => {
+                let transfer = incoming.take().filter(|transfer| transfer.covers(piece.last));
+                let Some(mut transfer) = transfer else { return Err(UNKNOWN.to_owned()) };
+                let taken = tokio::task::spawn_blocking(move || {
+                    let taken = transfer.take(&piece);
+                    (transfer, taken)
+                });
+                let (transfer, taken) = taken.await.map_err(stopped)?;
+                *incoming = Some(transfer);
+                taken?;
+            }
+            Step::Install(install) => {
+                let whole = |transfer: &Transfer| transfer.covers(install.last);
+                let Some(transfer) = incoming.take_if(|transfer| whole(transfer)) else {
+                    return Err(UNKNOWN.to_owned());
+                };
+                if transfer.next != install.pieces {
+                    *incoming = Some(transfer);
+                    return Ok(progress(own, incoming.as_ref()));
+                }
+                let (_closed, transfer) = match self.quiet().await {
+                    Ok(closed) => (closed, transfer),
+                    Err(reason) => {
+                        *incoming = Some(transfer);
+                        return Err(reason);
+                    }
+                };
+                let (meta, snapshot) = transfer.finished();
+                let snapshot = Snapshot { meta, snapshot };
+                let installed = self.raft.install_full_snapshot(vote, snapshot).await.map_err(stopped)?;
+                return Ok(finished(installed.vote));
+            }
+        }
+        Ok(progress(own, incoming.as_ref()))
+    }
+
+    /// Lets no entries in, and waits until all that are there are applied; that is how it stays while the guard lives.
+    ///
+    /// openraft panics (its issue 2116) if entries that came before a snapshot, or come while it is installed, are to be
+    /// applied after the snapshot has taken their place in the log. Entries of this leader that are not known to be committed
+    /// are so when the next heartbeat says how far the group has got: farther than the snapshot.
+    async fn quiet(&self) -> Result<OwnedRwLockWriteGuard<()>, String> {
+        let closed = self.gate.clone().write_owned().await;
+        let applied = async {
+            loop {
+                let written = self.raft.watch_log_progress().get();
+                let own = self.raft.with_raft_state(|state| *state.vote_ref()).await.map_err(stopped)?;
+                // What another leader left is not applied before this one has confirmed it.
+                let waiting = written.filter(|written| written.vote == own).and_then(|at| at.last_log_id);
+                if self.raft.watch_apply_progress().get() >= waiting {
+                    return Ok(());
+                }
+                tokio::time::sleep(QUIET_CHECK).await;
+            }
+        };
+        match tokio::time::timeout(QUIET_PATIENCE, applied).await {
+            Ok(quiet) => quiet.map(|()| closed),
+            Err(_) => Err("entries are still being applied".to_owned()),
         }
     }
 

@@ -5,7 +5,9 @@
 mod appends;
 mod handler;
 mod peer;
+mod receive;
+mod send;
 pub mod wire;
 
 pub use self::handler::GroupHandler;
-pub(super) use self::{handler::Endpoint, peer::Peers};
+pub(super) use self::{handler::Endpoint, peer::Peers, receive::read_piece};

@@ -4,7 +4,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use dolomedes_netproto::peer::{Lane, PeerError, Transport};
-use dolomedes_storage::codec::DecodeError;
+use dolomedes_storage::{codec::DecodeError, engine::Engine};
 use futures_util::Stream;
 use openraft::{
     EmptyNode, RaftNetworkFactory, RaftNetworkV2,
@@ -23,19 +23,23 @@ use super::{
         types::{Snapshot, Types, Vote},
     },
     appends::Appends,
+    send::Sending,
     wire::{self, Request},
 };
 
 /// Makes a [`Peer`] per node and purpose.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(in crate::group) struct Peers {
     pub(in crate::group) group: u32,
     pub(in crate::group) transport: Arc<dyn Transport>,
+    /// Opens the checkpoints that snapshots are read from.
+    pub(in crate::group) engine: Arc<dyn Engine>,
 }
 
 impl Peers {
     fn peer(&self, target: u64, heartbeats: bool) -> Peer {
-        Peer { appends: Appends::new(self.group, target, self.transport.clone()), heartbeats }
+        let appends = Appends::new(self.group, target, self.transport.clone());
+        Peer { appends, engine: self.engine.clone(), heartbeats }
     }
 }
 
@@ -52,9 +56,9 @@ impl RaftNetworkFactory<Types> for Peers {
 }
 
 /// Another node of the group.
-#[derive(Debug)]
 pub(in crate::group) struct Peer {
     appends: Appends,
+    engine: Arc<dyn Engine>,
     /// Whether it is for heartbeats only: these must not wait behind entries.
     heartbeats: bool,
 }
@@ -144,11 +148,17 @@ impl RaftNetworkV2<Types> for Peer {
 
     async fn full_snapshot(
         &mut self,
-        _vote: Vote,
-        _snapshot: Snapshot,
-        _cancel: impl Future<Output = ReplicationClosed> + Send + 'static,
+        vote: Vote,
+        snapshot: Snapshot,
+        cancel: impl Future<Output = ReplicationClosed> + Send + 'static,
         _option: RPCOption,
     ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
-        Err(Unreachable::from_string("snapshots are not sent").into())
+        let Appends { group, target, transport, .. } = &self.appends;
+        let sending = Sending { group: *group, target: *target, transport, engine: &self.engine, vote };
+        tokio::select! {
+            biased;
+            closed = cancel => Err(closed.into()),
+            sent = sending.run(snapshot) => sent.map_err(StreamingError::from),
+        }
     }
 }
