@@ -1,4 +1,4 @@
-//! The fetch module through its public doors, against real servers on the loopback.
+//! The modules through their public doors, against real servers on the loopback.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set itself up has failed")]
 
@@ -8,6 +8,8 @@ mod deadlines;
 mod framing;
 mod guard;
 mod headers;
+mod peer;
+mod peer_support;
 mod protocols;
 mod proxies;
 mod support;

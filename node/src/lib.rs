@@ -1,6 +1,7 @@
 //! The crawler and the program around it: crawl loop, robots, scope, links, records, sinks, configuration, command
 //! line. Knows nothing of how a log entry is stored or a vote is taken.
 
+mod api;
 pub mod cli;
 pub mod clock;
 pub mod config;

@@ -79,6 +79,8 @@ impl Embedded {
                 snapshots: dir.snapshots(),
                 floor: Some(Arc::new(Mutex::new(floor))),
                 clock,
+                transport: None,
+                bootstrap: true,
                 options,
             };
             Ok::<_, GroupError>((dir, Group::open(start).await?))

@@ -2,13 +2,15 @@
 
 use bytes::Bytes;
 use dolomedes_raft::{
-    codec::{decode_entry, encode_entry},
+    codec::{decode_entry, decode_reply, encode_entry, encode_reply},
     command::{
-        Command, Completion, Consumer, Entry, LeaseRef, MessageId, MessageResult, MoreOf, NewMessage,
-        Outcome, Pace, QueueConfig, QueueState,
+        Acquired, Attached, Bootstrapped, Claimed, Command, Compare, Completion, CompletionVerdict, Consumer,
+        Enrolled, Entry, FirstNode, Grant, Guard, LeaseRef, Message, MessageId, MessageResult, MoreOf,
+        NewMessage, NodeWish, Outcome, Pace, PurgeFrom, PutStatus, QueueConfig, QueueState, Refusal,
+        RegistryOp, Reply, Retention, TxnReply,
     },
 };
-use proptest::{collection::vec, option, prelude::*};
+use proptest::{collection::vec, option, prelude::*, sample::select};
 
 fn bytes() -> impl Strategy<Value = Bytes> {
     vec(any::<u8>(), 0..40).prop_map(Bytes::from)
@@ -131,14 +133,205 @@ fn command() -> impl Strategy<Value = Command> {
         any::<u64>().prop_map(|node| Command::Attach { node }),
         (any::<(u64, u32)>(), option::of(bytes()), option::of(text()))
             .prop_map(|((queue, limit), key, reason)| Command::Redrive { queue, key, reason, limit }),
-        (text(), option::of(any::<u64>()), option::of(bytes()))
-            .prop_map(|(name, expect, value)| Command::SetCheckpoint { name, expect, value }),
+        (text(), option::of(any::<u64>()), option::of(bytes()), any::<u32>(), option::of(guard())).prop_map(
+            |(name, expect, value, keep, guard)| Command::SetCheckpoint { name, expect, value, keep, guard }
+        ),
         Just(Command::Tick),
     ]
 }
 
+fn guard() -> impl Strategy<Value = Guard> {
+    (text(), any::<u64>()).prop_map(|(lock, fence)| Guard { lock, fence })
+}
+
+fn of_queues() -> impl Strategy<Value = Command> {
+    let purge = select(vec![PurgeFrom::Ready, PurgeFrom::Delayed, PurgeFrom::Dead, PurgeFrom::Done]);
+    prop_oneof![
+        (any::<(u64, u32, u64, u32)>(), option::of(bytes()), option::of(any::<u64>())).prop_map(
+            |((queue, limit, index, ordinal), key, within_ms)| Command::Replay {
+                queue,
+                key,
+                from: MessageId { index, ordinal },
+                within_ms,
+                limit
+            }
+        ),
+        (any::<(u64, u32)>(), purge, option::of(bytes()))
+            .prop_map(|((queue, limit), from, key)| Command::Purge { queue, from, key, limit }),
+    ]
+}
+
+fn coordination() -> impl Strategy<Value = Command> {
+    let revision = || option::of(any::<u64>());
+    let compare = prop_oneof![
+        (bytes(), any::<u64>()).prop_map(|(key, revision)| Compare::Revision { key, revision }),
+        (bytes(), bytes()).prop_map(|(key, value)| Compare::Value { key, value }),
+        guard().prop_map(Compare::Held),
+    ];
+    let op = prop_oneof![
+        (bytes(), bytes(), revision(), revision())
+            .prop_map(|(key, value, expect, session)| RegistryOp::Set { key, value, expect, session }),
+        (bytes(), revision()).prop_map(|(key, expect)| RegistryOp::Delete { key, expect }),
+    ];
+    prop_oneof![
+        any::<u64>().prop_map(|ttl_ms| Command::OpenSession { ttl_ms }),
+        vec(any::<u64>(), 0..5).prop_map(|sessions| Command::KeepAlive { sessions }),
+        any::<u64>().prop_map(|session| Command::CloseSession { session }),
+        (text(), any::<u64>(), any::<bool>()).prop_map(|(lock, session, wait)| Command::Acquire {
+            lock,
+            session,
+            wait
+        }),
+        (text(), any::<u64>(), revision()).prop_map(|(lock, session, fence)| Command::Release {
+            lock,
+            session,
+            fence
+        }),
+        (vec(compare, 0..4), vec(op, 0..4)).prop_map(|(compare, ops)| Command::Txn { compare, ops }),
+        any::<(u64, u64)>()
+            .prop_map(|(events, bytes)| Command::ConfigureFeed { retention: Retention { events, bytes } }),
+        any::<u128>().prop_map(|client| Command::OpenClient { client }),
+    ]
+}
+
+fn of_cluster() -> impl Strategy<Value = Command> {
+    let hash = || any::<[u8; 32]>();
+    let wish = select(vec![NodeWish::Any, NodeWish::Voter, NodeWish::Worker, NodeWish::Drain]);
+    prop_oneof![
+        (any::<(u128, u32, u64, u128)>(), text(), text()).prop_map(
+            |((cluster, groups, node, uuid), address, version)| Command::Bootstrap {
+                cluster,
+                groups,
+                first: FirstNode { node, uuid, address, version }
+            }
+        ),
+        (any::<u128>(), text(), text(), option::of(hash())).prop_map(|(uuid, address, version, token)| {
+            Command::EnrolNode { uuid, address, version, token }
+        }),
+        (any::<u64>(), option::of(text()), option::of(text()), option::of(wish))
+            .prop_map(|(node, address, version, wish)| Command::SetNode { node, address, version, wish }),
+        any::<u64>().prop_map(|node| Command::RemoveNode { node }),
+        (hash(), any::<u64>(), option::of(any::<u32>()))
+            .prop_map(|(hash, ttl_ms, uses)| Command::JoinToken { hash, ttl_ms, uses }),
+        hash().prop_map(|hash| Command::RevokeToken { hash }),
+        (any::<u32>(), vec(any::<u64>(), 0..6))
+            .prop_map(|(group, nodes)| Command::SetVoters { group, nodes }),
+    ]
+}
+
+fn any_command() -> impl Strategy<Value = Command> {
+    let plain = || prop_oneof![command(), of_queues(), coordination(), of_cluster()].boxed();
+    let once = (any::<(u128, u64)>(), plain()).prop_map(|((client, sequence), command)| Command::Once {
+        client,
+        sequence,
+        command: Box::new(command),
+    });
+    prop_oneof![8 => plain(), 1 => once]
+}
+
+fn refusal() -> impl Strategy<Value = Refusal> {
+    prop_oneof![
+        any::<u64>().prop_map(Refusal::NoQueue),
+        any::<(u64, u64)>().prop_map(|(node, epoch)| Refusal::StaleConsumer { node, epoch }),
+        any::<(u64, u64)>()
+            .prop_map(|(judged_upto, sequence)| Refusal::SequenceGap { judged_upto, sequence }),
+        text().prop_map(Refusal::Invalid),
+        any::<u64>().prop_map(Refusal::NoSession),
+        text().prop_map(Refusal::Full),
+        guard().prop_map(Refusal::StaleFence),
+        any::<u128>().prop_map(Refusal::NoClient),
+        any::<(u128, u64, u64)>().prop_map(|(client, sequence, upto)| Refusal::Forgotten {
+            client,
+            sequence,
+            upto
+        }),
+        any::<u128>().prop_map(Refusal::OtherCluster),
+        Just(Refusal::NoCluster),
+        any::<u64>().prop_map(Refusal::NodeRemoved),
+        any::<u64>().prop_map(Refusal::NoNode),
+        Just(Refusal::BadToken),
+    ]
+}
+
+fn queue_reply() -> impl Strategy<Value = Reply> {
+    let status = select(vec![PutStatus::Accepted, PutStatus::Duplicate, PutStatus::Full, PutStatus::Invalid]);
+    let message = (any::<(u64, u32, u32, u32, u32, u8)>(), bytes()).prop_map(
+        |((index, ordinal, attempt, failures, lost, priority), payload)| Message {
+            id: MessageId { index, ordinal },
+            attempt,
+            failures,
+            lost,
+            priority,
+            payload,
+        },
+    );
+    let grant = (lease(), any::<(u64, u64, u64, u64)>(), option::of(bytes()), vec(message, 0..3)).prop_map(
+        |(lease, (ttl_ms, hold_ms, delay_ms, ready_left), note, messages)| Grant {
+            lease,
+            ttl_ms,
+            hold_ms,
+            delay_ms,
+            note,
+            messages,
+            ready_left,
+        },
+    );
+    let flags = || vec(any::<bool>(), 0..5);
+    let verdict =
+        (flags(), flags(), any::<(bool, u64)>()).prop_map(|(accepted, dead, (released, ready_left))| {
+            CompletionVerdict { accepted, dead, released, ready_left }
+        });
+    prop_oneof![
+        any::<(u64, bool)>().prop_map(|(queue, created)| Reply::Queue { queue, created }),
+        vec(status, 0..5).prop_map(Reply::Put),
+        (vec(grant, 0..3), option::of(any::<u64>())).prop_map(|(grants, next_due_ms)| {
+            Reply::Claimed(Claimed { grants, state: QueueState::Paused, next_due_ms })
+        }),
+        flags().prop_map(Reply::Renewed),
+        vec(verdict, 0..3).prop_map(Reply::Completed),
+        (consumer(), any::<(u64, u64)>(), vec(any::<u64>(), 0..4)).prop_map(
+            |(consumer, (judged_upto, leases_ended), refused)| Reply::Attached(Attached {
+                consumer,
+                judged_upto,
+                refused,
+                leases_ended
+            })
+        ),
+        any::<u64>().prop_map(Reply::Redriven),
+        any::<u64>().prop_map(Reply::Replayed),
+        any::<u64>().prop_map(Reply::Purged),
+    ]
+}
+
+fn reply() -> impl Strategy<Value = Reply> {
+    let acquired = prop_oneof![
+        any::<u64>().prop_map(|fence| Acquired::Granted { fence }),
+        any::<u64>().prop_map(|ticket| Acquired::Queued { ticket }),
+        any::<(u64, u64)>().prop_map(|(session, fence)| Acquired::Taken { session, fence }),
+    ];
+    let txn = prop_oneof![
+        vec(any::<u64>(), 0..4).prop_map(TxnReply::Written),
+        any::<(u32, u64)>().prop_map(|(at, found)| TxnReply::Failed { at, found }),
+    ];
+    prop_oneof![
+        4 => queue_reply(),
+        1 => Just(Reply::Done),
+        1 => any::<(bool, u64)>().prop_map(|(written, version)| Reply::Checkpoint { written, version }),
+        1 => option::of(any::<u64>()).prop_map(|next_due_ms| Reply::Ticked { next_due_ms }),
+        1 => any::<u64>().prop_map(Reply::Session),
+        1 => vec(any::<bool>(), 0..5).prop_map(Reply::Kept),
+        1 => acquired.prop_map(Reply::Acquired),
+        1 => any::<bool>().prop_map(Reply::Released),
+        1 => txn.prop_map(Reply::Txn),
+        1 => any::<(u32, bool)>()
+            .prop_map(|(groups, created)| Reply::Bootstrapped(Bootstrapped { groups, created })),
+        1 => any::<(u64, bool)>().prop_map(|(node, created)| Reply::Enrolled(Enrolled { node, created })),
+        4 => refusal().prop_map(Reply::Refused),
+    ]
+}
+
 fn entry() -> impl Strategy<Value = Entry> {
-    (any::<u64>(), vec(command(), 0..6)).prop_map(|(stamp, commands)| Entry { stamp, commands })
+    (any::<u64>(), vec(any_command(), 0..6)).prop_map(|(stamp, commands)| Entry { stamp, commands })
 }
 
 proptest! {
@@ -173,10 +366,40 @@ proptest! {
     }
 
     #[test]
+    fn a_reply_comes_back_as_it_was_and_no_part_of_it_passes_for_one(
+        reply in reply(),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let bytes = encode_reply(&reply);
+        prop_assert!(decode_reply(bytes[..cut.index(bytes.len())].to_vec().into()).is_err());
+        prop_assert!(decode_reply([&bytes[..], &[0]].concat().into()).is_err());
+        prop_assert_eq!(decode_reply(bytes.into()), Ok(reply));
+    }
+
+    #[test]
     fn garbage_does_no_harm(garbage in vec(any::<u8>(), 0..200)) {
+        let _ = decode_reply([vec![1], garbage.clone()].concat().into());
         let _ = decode_entry(garbage.clone().into());
         let _ = decode_entry([vec![1, 0, 1], garbage].concat().into());
     }
+}
+
+#[test]
+fn commands_that_are_nested_too_deep_are_neither_written_nor_read() {
+    let once = |command| Command::Once { client: 1, sequence: 1, command: Box::new(command) };
+    let mut nested = Command::Tick;
+    for _ in 0..100 {
+        nested = once(nested);
+    }
+    let bytes = encode_entry(&Entry { stamp: 1, commands: vec![nested] });
+    let entry = decode_entry(bytes.into()).unwrap();
+    assert_eq!(entry.commands, [once(Command::Tick)], "which the machine refuses just the same");
+    let mut forged = vec![1, 0, 1];
+    for _ in 0..100_000 {
+        forged.push(23);
+        forged.extend([0; 17]);
+    }
+    assert!(decode_entry(forged.into()).is_err());
 }
 
 #[test]

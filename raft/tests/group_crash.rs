@@ -21,7 +21,7 @@ use crate::group_harness::{GROUP, count, counted, open, version};
 
 /// Small, so that snapshots and purges happen while it crashes.
 fn options() -> GroupOptions {
-    GroupOptions { in_flight: 3, snapshot_log_bytes: 20_000, keep_log_bytes: 5_000 }
+    GroupOptions { in_flight: 3, snapshot_log_bytes: 20_000, keep_log_bytes: 5_000, ..Default::default() }
 }
 
 #[derive(Clone, Debug)]

@@ -37,6 +37,8 @@ pub(crate) async fn open(engine: Arc<dyn Engine>, snapshots: &Path, options: Gro
         snapshots: snapshots.to_owned(),
         floor: None,
         clock: clock(),
+        transport: None,
+        bootstrap: true,
         options,
     };
     Group::open(start).await.unwrap()
@@ -44,7 +46,13 @@ pub(crate) async fn open(engine: Arc<dyn Engine>, snapshots: &Path, options: Gro
 
 /// A command whose reply counts how often it was applied for `name`.
 pub(crate) fn count(name: impl Into<String>, bytes: usize) -> Command {
-    Command::SetCheckpoint { name: name.into(), expect: None, value: Some(Bytes::from(vec![7; bytes])) }
+    Command::SetCheckpoint {
+        name: name.into(),
+        expect: None,
+        value: Some(Bytes::from(vec![7; bytes])),
+        keep: 1,
+        guard: None,
+    }
 }
 
 pub(crate) fn version(reply: Reply) -> u64 {
@@ -56,7 +64,13 @@ pub(crate) fn version(reply: Reply) -> u64 {
 
 /// How often `name` was counted.
 pub(crate) async fn counted(group: &Group, name: impl Into<String>) -> u64 {
-    let question = Command::SetCheckpoint { name: name.into(), expect: Some(u64::MAX), value: None };
+    let question = Command::SetCheckpoint {
+        name: name.into(),
+        expect: Some(u64::MAX),
+        value: None,
+        keep: 1,
+        guard: None,
+    };
     version(group.submit(question).await.unwrap())
 }
 

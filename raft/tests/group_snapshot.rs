@@ -163,7 +163,7 @@ async fn a_damaged_description_is_reported() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_log_stays_within_its_bounds() {
     let (dir, engine) = (TempDir::new().unwrap(), MemoryEngine::new());
-    let options = GroupOptions { in_flight: 4, snapshot_log_bytes: 200_000, keep_log_bytes: 50_000 };
+    let options = GroupOptions { snapshot_log_bytes: 200_000, keep_log_bytes: 50_000, ..Default::default() };
     let group = open(Arc::new(engine.clone()), dir.path(), options.clone()).await;
     for round in 1..=3 {
         let snapshot = group.metrics().snapshot;

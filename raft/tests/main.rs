@@ -3,6 +3,7 @@
 // Helpers outside of test functions may unwrap as well.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod cluster;
 mod codec;
 mod group_crash;
 mod group_format;

@@ -22,7 +22,7 @@ pub(crate) fn sync_parent(path: &Path) -> Result<()> {
 }
 
 /// Puts `bytes` in the place of the file `path`: after a crash it holds all of the old or all of the new content.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     let temporary = path.with_extension("tmp");
     let write = || {
         let mut file = File::create(&temporary)?;

@@ -6,7 +6,7 @@ pub mod conformance;
 pub mod directory;
 pub mod engine;
 mod error;
-mod file;
+pub mod file;
 pub mod floor;
 pub mod log;
 pub mod memory;

@@ -9,6 +9,7 @@
     reason = "a failed expectation of the testkit is a failed test"
 )]
 
+pub mod cluster;
 pub mod kill_loop;
 pub mod outcome;
 pub mod process;

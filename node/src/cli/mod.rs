@@ -3,8 +3,11 @@
 //! Exit codes: 0 done, 1 failed (the message says how to go on), 2 wrong usage, 130 or 143 stopped by SIGINT or SIGTERM
 //! (resumable).
 
+mod bench;
+mod cluster;
 mod crawl;
 mod fetch;
+mod node;
 mod progress;
 
 use std::process::ExitCode;
@@ -28,6 +31,12 @@ enum Command {
     Crawl(Box<crate::config::CrawlOptions>),
     /// Fetch one URL and show how it went: hops, protocol, TLS, timings, headers, robots verdict
     Fetch(Box<fetch::FetchArgs>),
+    /// Run a node of a cluster: begin one, join one, or go on after a stop
+    Node(node::NodeArgs),
+    /// Look at a cluster, and change who belongs to it
+    Cluster(cluster::ClusterArgs),
+    /// Measure how fast a cluster is
+    Bench(bench::BenchArgs),
 }
 
 /// How a command ended.
@@ -67,6 +76,9 @@ pub fn main() -> ExitCode {
     let result = match cli.command {
         Command::Crawl(options) => crawl::run(*options),
         Command::Fetch(args) => fetch::run(*args),
+        Command::Node(args) => node::run(args),
+        Command::Cluster(args) => cluster::run(args),
+        Command::Bench(args) => bench::run(args),
     };
     match result {
         Ok(Ending::Done) => ExitCode::SUCCESS,

@@ -26,11 +26,11 @@ fn version(decoder: &mut Decoder<'_>, known: u8) -> Result<(), DecodeError> {
     }
 }
 
-fn put_log_id(encoder: &mut Encoder, id: &LogId) {
+pub(super) fn put_log_id(encoder: &mut Encoder, id: &LogId) {
     encoder.uint(id.leader_id.term).uint(id.index);
 }
 
-fn take_log_id(decoder: &mut Decoder<'_>) -> Result<LogId, DecodeError> {
+pub(super) fn take_log_id(decoder: &mut Decoder<'_>) -> Result<LogId, DecodeError> {
     Ok(LogId::new(LeaderTerm::new(decoder.uint()?), decoder.uint()?))
 }
 
@@ -57,6 +57,17 @@ fn take_membership(decoder: &mut Decoder<'_>) -> Result<Membership, DecodeError>
     }
     Membership::new(configs, nodes)
         .map_err(|_| decoder.error("a voter of the membership is not among its nodes"))
+}
+
+/// A membership behind the log id that brought it.
+pub(super) fn put_stored(encoder: &mut Encoder, membership: &StoredMembership) {
+    encoder.option(membership.log_id().as_ref(), put_log_id);
+    put_membership(encoder, membership.membership());
+}
+
+pub(super) fn take_stored(decoder: &mut Decoder<'_>) -> Result<StoredMembership, DecodeError> {
+    let since = decoder.option(take_log_id)?;
+    Ok(StoredMembership::new(since, take_membership(decoder)?))
 }
 
 /// A vote: term, candidate, and whether a quorum granted it.
@@ -146,8 +157,7 @@ impl Position {
         let mut encoder = Encoder::versioned(POSITION);
         encoder.uint(self.generation);
         encoder.option(self.applied.as_ref(), put_log_id);
-        encoder.option(self.membership.log_id().as_ref(), put_log_id);
-        put_membership(&mut encoder, self.membership.membership());
+        put_stored(&mut encoder, &self.membership);
         encoder.finish()
     }
 
@@ -157,8 +167,7 @@ impl Position {
         version(&mut decoder, POSITION)?;
         let generation = decoder.uint()?;
         let applied = decoder.option(take_log_id)?;
-        let since = decoder.option(take_log_id)?;
-        let membership = StoredMembership::new(since, take_membership(&mut decoder)?);
+        let membership = take_stored(&mut decoder)?;
         decoder.finish()?;
         Ok(Self { generation, applied, membership })
     }

@@ -1,41 +1,64 @@
 //! Replacing all rows of a group: they are copied beside the present ones under a new generation, and one synced row
 //! makes that generation the valid one. A crash leaves either state whole; what belongs to neither is removed at start.
 
-use std::{collections::VecDeque, ops::ControlFlow};
+use std::{
+    collections::VecDeque,
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+};
 
 use dolomedes_storage::{
-    Result,
-    codec::key::{KeyBuilder, successor},
+    Error, Result,
+    codec::key::successor,
     engine::{Batch, Durability, Engine, Family, Reader},
 };
 
-use super::{format::Position, snapshot::read_position, state::position_key};
+use super::{
+    format::Position,
+    pieces::{self, FAMILIES, prefix},
+    rpc::read_piece,
+    snapshot::read_position,
+    state::position_key,
+    types::SnapshotMeta,
+};
 
-/// The families that hold rows of the machine.
-const FAMILIES: [Family; 2] = [Family::State, Family::Seen];
-
-/// What the key of every row of a generation starts with; the machine's tables say so too.
-fn prefix(group: u32, generation: u64) -> Vec<u8> {
-    KeyBuilder::new().u32(group).u64(generation).build()
+/// Where the new rows come from.
+pub(super) enum Source {
+    /// A checkpoint of a whole engine.
+    Checkpoint(Box<dyn Reader>),
+    /// So many pieces in a directory.
+    Pieces(PathBuf, u64),
 }
 
-/// Rows taken at once from a scan while copying: what one copy holds in memory.
-const PAGE_BYTES: usize = 1 << 20;
-
-/// Replaces the rows of `group` by those in `from`, and the position by the one found there. Returns the new position.
-/// Can be repeated with the same source any number of times.
+/// Replaces the rows of `group` by those in `from`, which have to be what `meta` says, and the position with them. Returns
+/// the new position. Can be repeated with the same source any number of times.
 pub(super) fn install(
     engine: &dyn Engine,
     group: u32,
     present: &Position,
-    from: &dyn Reader,
+    meta: &SnapshotMeta,
+    from: &Source,
 ) -> Result<Position> {
-    let source = read_position(from, group)?;
+    let source = match from {
+        Source::Checkpoint(reader) => read_position(&**reader, group)?,
+        Source::Pieces(..) => {
+            Position { generation: 0, applied: meta.last_log_id, membership: meta.last_membership.clone() }
+        }
+    };
+    if source.applied != meta.last_log_id {
+        let (found, promised) = (source.applied, meta.last_log_id);
+        let detail = format!("it ends with entry {found:?}, but was announced with {promised:?}");
+        return Err(Error::corrupt(format!("a snapshot of group {group}"), detail));
+    }
     let generation = present.generation + 1;
     for family in FAMILIES {
         let target = prefix(group, generation);
         remove(engine, family, &target)?;
-        let mut rows = Rows::new(from, family, prefix(group, source.generation), target);
+        let pages: Pages<'_> = match from {
+            Source::Checkpoint(reader) => scanned(&**reader, family, prefix(group, source.generation)),
+            Source::Pieces(dir, count) => received(dir, *count, family),
+        };
+        let mut rows = Rows { pages, target, page: VecDeque::new(), failed: None };
         if rows.fill()? {
             engine.ingest(family, &mut rows)?;
         }
@@ -91,43 +114,48 @@ fn remove_range(engine: &dyn Engine, family: Family, from: Vec<u8>, to: Vec<u8>)
     Ok(())
 }
 
-/// The rows under one prefix, moved to another, page by page.
-struct Rows<'a> {
-    from: &'a dyn Reader,
-    family: Family,
-    prefix: Vec<u8>,
-    target: Vec<u8>,
-    page: VecDeque<(Vec<u8>, Vec<u8>)>,
-    /// Where the next page begins; `None` after the last one.
-    next: Option<Vec<u8>>,
-    failed: Option<dolomedes_storage::Error>,
+/// Pages of rows, without what their keys begin with.
+type Pages<'a> = Box<dyn Iterator<Item = Result<pieces::Rows>> + 'a>;
+
+/// The rows of a family under a prefix.
+fn scanned<'a>(reader: &'a dyn Reader, family: Family, prefix: Vec<u8>) -> Pages<'a> {
+    let mut after: Option<Vec<u8>> = None;
+    Box::new(std::iter::from_fn(move || {
+        let page = pieces::page(reader, family, &prefix, after.as_deref());
+        if let Ok(rows) = &page {
+            after = Some(rows.last()?.0.clone());
+        }
+        Some(page)
+    }))
 }
 
-impl<'a> Rows<'a> {
-    fn new(from: &'a dyn Reader, family: Family, prefix: Vec<u8>, target: Vec<u8>) -> Self {
-        let next = Some(prefix.clone());
-        Self { from, family, prefix, target, page: VecDeque::new(), next, failed: None }
-    }
+/// The rows of a family among pieces.
+fn received(dir: &Path, count: u64, family: Family) -> Pages<'_> {
+    Box::new((0..count).filter_map(move |number| {
+        let read = read_piece(dir, number).and_then(|piece| Ok(pieces::decode(&piece)?));
+        match read {
+            Ok((found, rows)) => (FAMILIES[usize::from(found)] == family).then_some(Ok(rows)),
+            Err(error) => Some(Err(error)),
+        }
+    }))
+}
 
+/// Rows under the prefix that they are to have, page by page.
+struct Rows<'a> {
+    pages: Pages<'a>,
+    target: Vec<u8>,
+    page: VecDeque<(Vec<u8>, Vec<u8>)>,
+    failed: Option<Error>,
+}
+
+impl Rows<'_> {
     /// Reads the next page if the present one is used up; whether there is a row.
     fn fill(&mut self) -> Result<bool> {
         while self.page.is_empty() {
-            let (Some(start), Some(end)) = (self.next.take(), successor(&self.prefix)) else {
-                return Ok(false);
-            };
-            let (page, target, prefix) = (&mut self.page, &self.target, self.prefix.len());
-            let mut bytes = 0;
-            let mut resume = None;
-            self.from.scan(self.family, &start, &end, &mut |key, value| {
-                if bytes >= PAGE_BYTES {
-                    resume = Some(key.to_vec());
-                    return ControlFlow::Break(());
-                }
-                bytes += key.len() + value.len();
-                page.push_back(([target, &key[prefix..]].concat(), value.to_vec()));
-                ControlFlow::Continue(())
-            })?;
-            self.next = resume;
+            match self.pages.next() {
+                Some(page) => self.page = page?.into(),
+                None => return Ok(false),
+            }
         }
         Ok(true)
     }
@@ -140,6 +168,7 @@ impl Iterator for Rows<'_> {
         if let Err(error) = self.fill() {
             self.failed = Some(error);
         }
-        self.page.pop_front()
+        let (key, value) = self.page.pop_front()?;
+        Some(([&self.target[..], &key].concat(), value))
     }
 }

@@ -1,5 +1,6 @@
 //! A Raft group: the machine of [`crate::machine`], its log, and openraft between them. Callers submit commands and get
-//! replies; which entries these became, and what a term or a vote is, stays in here.
+//! replies; which entries these became, and what a vote is, stays in here. A group of one voter and one of many are the
+//! same but for the transport: a node without peers has one that reaches nobody.
 //!
 //! Any error of the storage, and any panic in here, ends the group for good: [`Group::failed`] tells, and the process
 //! has to end. Nothing of it may be used afterwards, since what is on disk is known only after the next start.
@@ -8,12 +9,16 @@ mod floor;
 pub mod format;
 mod generation;
 pub mod log;
+mod members;
 mod network;
+pub mod pieces;
 mod queue;
 mod retention;
+pub mod rpc;
 mod settings;
 pub mod snapshot;
 pub mod state;
+mod status;
 pub mod types;
 
 use std::{
@@ -24,29 +29,38 @@ use std::{
     time::Duration,
 };
 
+use dolomedes_netproto::peer::Transport;
 use dolomedes_storage::{
     engine::{Engine, Reader},
     floor::Floor,
     log::{LogOptions, LogStore, LogSync},
 };
 use openraft::{
-    EmptyNode, ReadPolicy, ServerState, async_runtime::watch::WatchReceiver, errors::InitializeError,
-    errors::RaftError,
+    EmptyNode, ReadPolicy, ServerState,
+    async_runtime::watch::WatchReceiver,
+    errors::{InitializeError, RaftError},
 };
 use tokio::{runtime::Handle, sync::watch, task::JoinHandle};
 
-pub use self::queue::{MAX_COMMAND_BYTES, SubmitError};
 use self::{
     floor::FloorMark,
     queue::Queue,
+    rpc::{Endpoint, Peers},
     snapshot::Snapshots,
     state::{GroupState, Shared},
+    status::{Begun, Follow, Stamper},
     types::Types,
+};
+pub use self::{
+    members::ChangeError,
+    queue::{MAX_COMMAND_BYTES, SubmitError},
+    rpc::GroupHandler,
+    settings::GroupTimes,
+    status::{FollowerMetrics, GroupMetrics, GroupStatus, MembershipId},
 };
 use crate::{
     command::{Command, LogTime, Reply},
     machine::read::State,
-    stamp::Stamps,
 };
 
 /// Gives the present time in milliseconds. Entries are stamped with it; the machine makes log time of the stamps, so it
@@ -58,6 +72,9 @@ pub(crate) type Consensus = openraft::Raft<Types, GroupState>;
 /// How long an election may take at start before opening is given up.
 const ELECTION_PATIENCE: Duration = Duration::from_secs(30);
 
+/// A leader that nobody has answered for so many leases leaves its callers waiting no longer.
+const QUORUM_PATIENCE: u32 = 4;
+
 /// Bounds of a group.
 #[derive(Clone, Debug)]
 pub struct GroupOptions {
@@ -67,11 +84,18 @@ pub struct GroupOptions {
     pub snapshot_log_bytes: u64,
     /// Bytes of log that are kept although a snapshot covers them, for followers that lag.
     pub keep_log_bytes: u64,
+    /// Heartbeats and elections, where there are peers.
+    pub times: GroupTimes,
 }
 
 impl Default for GroupOptions {
     fn default() -> Self {
-        Self { in_flight: 4, snapshot_log_bytes: 64 << 20, keep_log_bytes: 16 << 20 }
+        Self {
+            in_flight: 4,
+            snapshot_log_bytes: 64 << 20,
+            keep_log_bytes: 16 << 20,
+            times: GroupTimes::default(),
+        }
     }
 }
 
@@ -91,6 +115,11 @@ pub struct GroupStart {
     pub floor: Option<Arc<Mutex<Floor>>>,
     /// The clock that stamps entries.
     pub clock: Clock,
+    /// The way to other nodes; `None` for a node that has none.
+    pub transport: Option<Arc<dyn Transport>>,
+    /// Whether this node creates the group, as its only voter, where there is none. Exactly one node may; the others
+    /// start empty and wait to be added. Of no meaning once the group exists.
+    pub bootstrap: bool,
     /// Bounds.
     pub options: GroupOptions,
 }
@@ -111,27 +140,6 @@ pub enum GroupError {
     },
 }
 
-/// What a group is doing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GroupMetrics {
-    /// Index of the last entry whose effects can be read.
-    pub applied: Option<u64>,
-    /// Index of the last entry in the log.
-    pub last: Option<u64>,
-    /// Index of the last entry that the newest snapshot covers.
-    pub snapshot: Option<u64>,
-    /// Index of the last entry that was purged.
-    pub purged: Option<u64>,
-    /// The present term.
-    pub term: u64,
-    /// Whether this node leads.
-    pub leads: bool,
-    /// Bytes of the log's entries, about.
-    pub log_bytes: u64,
-    /// Bytes of commands that wait or are on their way.
-    pub queued_bytes: usize,
-}
-
 /// A handle to a group. Cheap to clone.
 #[derive(Clone)]
 pub struct Group {
@@ -146,55 +154,80 @@ struct Inner {
     stopping: watch::Sender<bool>,
     failure: watch::Receiver<Option<String>>,
     proposer: Mutex<Option<JoinHandle<()>>>,
-    background: [JoinHandle<()>; 2],
+    background: [JoinHandle<()>; 3],
+    status: watch::Receiver<GroupStatus>,
+    endpoint: Arc<Endpoint>,
     mark: FloorMark,
     /// The runtime that consensus runs on; callers may be on another.
     runtime: Handle,
 }
 
 impl Group {
-    /// Opens the group whose only voter is this node, creates it if there is none, and returns once the node leads it and
-    /// everything that was ever acknowledged can be read. Runs on the present tokio runtime from then on.
+    /// Opens the group where it stands. If this node is its only voter, returns once the node leads it and everything that
+    /// was ever acknowledged can be read; otherwise at once, and whoever has the handler for the transport has to
+    /// [add](GroupHandler::add) the group, so that it can be reached. Runs on the present tokio runtime from then on.
     ///
     /// # Errors
-    /// If the storage fails or is damaged, or if the log and the rows contradict each other.
+    /// If the storage fails or is damaged, if the log and the rows contradict each other, or if others vote in the group and
+    /// there is no transport.
     pub async fn open(start: GroupStart) -> Result<Self, GroupError> {
-        let GroupStart { group, node, engine, sync, snapshots, floor, clock, options } = start;
+        let GroupStart { group, node, engine, sync, snapshots, floor, clock, transport, bootstrap, options } =
+            start;
         let refused = |detail: String| GroupError::Consensus { group, detail };
-        let config = settings::settings(group).map_err(|error| refused(error.to_string()))?;
+        let times = if transport.is_some() { options.times } else { GroupTimes::alone() };
+        let config = settings::settings(group, times).map_err(|error| refused(error.to_string()))?;
         let log = LogStore::open(&sync, group, LogOptions::default())?;
         let mark = FloorMark::open(floor, log.clone(), group)?;
-        let state = GroupState::open(engine, group, Snapshots::open(&snapshots, group)?)?;
+        let state = GroupState::open(engine.clone(), group, Snapshots::open(&snapshots, group)?)?;
         let shared = state.shared();
         let log_view = self::log::GroupLog::new(log.clone());
-        let raft = Consensus::new(node, config, network::NoPeers, log_view, state)
+        let reaches_others = transport.is_some();
+        let transport = transport.unwrap_or_else(|| Arc::new(network::NoPeers));
+        let peers = Peers { group, transport, engine };
+        let raft = Consensus::new(node, config, peers, log_view, state)
             .await
             .map_err(|error| refused(error.to_string()))?;
 
-        if let Err(detail) = lead_alone(&raft, node).await {
-            let _ = raft.shutdown().await;
-            return Err(refused(detail));
-        }
-        let stamps = match log_time(&shared) {
-            Ok(log_time) => Stamps::begin(log_time, clock()),
+        let stamper = Arc::new(Stamper::new(clock));
+        let begun = match begin(&raft, node, bootstrap, reaches_others).await {
+            Ok(Some(term)) => stamper
+                .begin(&shared, false)
+                .map(|()| Some(Begun { term, settled: true }))
+                .map_err(GroupError::from),
+            Ok(None) => Ok(None),
+            Err(detail) => Err(refused(detail)),
+        };
+        let begun = match begun {
+            Ok(begun) => begun,
             Err(error) => {
                 let _ = raft.shutdown().await;
-                return Err(error.into());
+                return Err(error);
             }
         };
-        let clock: Clock = Arc::new(move || stamps.at(clock()));
 
         let (stopping, stopped) = watch::channel(false);
         let (failed, failure) = watch::channel(None);
+        let (telling, status) = watch::channel(GroupStatus::default());
         tokio::spawn(watch_over(raft.clone(), stopped.clone(), failed));
+        let following = Follow {
+            raft: raft.clone(),
+            shared: shared.clone(),
+            stamper: stamper.clone(),
+            status: telling,
+            patience: times.election_max * QUORUM_PATIENCE,
+            begun,
+        };
+        let following = tokio::spawn(following.run());
         let retention = tokio::spawn(retention::keep_bounded(raft.clone(), log.clone(), options.clone()));
         let raising = tokio::spawn(mark.clone().keep_raised());
-        let (queue, proposer) = queue::queue(raft.clone(), clock, options.in_flight);
+        let clock: Clock = Arc::new(move || stamper.stamp());
+        let (queue, proposer) = queue::queue(raft.clone(), clock, status.clone(), options.in_flight);
         let proposer = tokio::spawn(proposer.run(async move {
             let mut stopped = stopped;
             let _ = stopped.wait_for(|stopping| *stopping).await;
         }));
         let inner = Inner {
+            endpoint: Arc::new(Endpoint::new(group, raft.clone(), snapshots)),
             raft,
             shared,
             log,
@@ -202,7 +235,8 @@ impl Group {
             stopping,
             failure,
             proposer: Mutex::new(Some(proposer)),
-            background: [retention, raising],
+            background: [retention, raising, following],
+            status,
             mark,
             runtime: Handle::current(),
         };
@@ -239,14 +273,24 @@ impl Group {
     /// If this node does not lead, or the group has stopped.
     pub async fn linearizable(&self) -> Result<(), SubmitError> {
         let raft = self.inner.raft.clone();
-        let barrier = self.inner.runtime.spawn(async move {
-            match raft.ensure_linearizable(ReadPolicy::ReadIndex).await {
-                Ok(_) => Ok(()),
-                Err(RaftError::APIError(_)) => Err(SubmitError::NotLeader),
-                Err(RaftError::Fatal(_)) => Err(SubmitError::Closed),
+        let barrier =
+            self.on_runtime(async move { raft.ensure_linearizable(ReadPolicy::ReadIndex).await }).await;
+        match barrier {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error @ RaftError::APIError(_))) => {
+                let leader = error.forward_to_leader().and_then(|forward| forward.leader_id);
+                Err(SubmitError::NotLeader { leader })
             }
-        });
-        barrier.await.unwrap_or(Err(SubmitError::Closed))
+            Ok(Err(RaftError::Fatal(_))) | Err(_) => Err(SubmitError::Closed),
+        }
+    }
+
+    /// Runs `work` where consensus runs.
+    async fn on_runtime<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, ChangeError> {
+        self.inner.runtime.spawn(work).await.map_err(|_| ChangeError::Closed)
     }
 
     /// Reads one consistent state of the group's rows: `read` gets a view and the generation that is valid in it. It may
@@ -278,15 +322,19 @@ impl Group {
         let metrics = self.inner.raft.metrics();
         let metrics = metrics.borrow_watched();
         GroupMetrics {
-            applied: metrics.last_applied.map(|id| id.index),
-            last: metrics.last_log_index,
-            snapshot: metrics.snapshot.map(|id| id.index),
-            purged: metrics.purged.map(|id| id.index),
-            term: metrics.current_term,
-            leads: metrics.state == ServerState::Leader,
             log_bytes: self.inner.log.held_bytes(),
             queued_bytes: self.inner.queue.queued_bytes(),
+            ..status::metrics(&metrics)
         }
+    }
+
+    /// Tells of every change of the leader and of what can be read.
+    pub fn watch(&self) -> watch::Receiver<GroupStatus> {
+        self.inner.status.clone()
+    }
+
+    fn endpoint(&self) -> Arc<Endpoint> {
+        self.inner.endpoint.clone()
     }
 
     /// Returns, with the reason, once the group has failed; never if it is shut down in good order. The process has to
@@ -314,6 +362,7 @@ impl Group {
             let _ = proposer.await;
         }
         self.inner.background.iter().for_each(JoinHandle::abort);
+        self.inner.endpoint.close();
         let raft = self.inner.raft.clone();
         let _ = self.inner.runtime.spawn(async move { raft.shutdown().await }).await;
         let (engine, mark) = (self.inner.shared.engine.clone(), self.inner.mark.clone());
@@ -333,6 +382,7 @@ impl Drop for Inner {
         // Without a shutdown, what is on its way may or may not be applied, as after a crash.
         self.stopping.send_replace(true);
         self.background.iter().for_each(JoinHandle::abort);
+        self.endpoint.close();
         let raft = self.raft.clone();
         self.runtime.spawn(async move { raft.shutdown().await });
     }
@@ -345,19 +395,31 @@ fn log_time(shared: &Shared) -> dolomedes_storage::Result<LogTime> {
     State::new(&*view, shared.group, position.generation).log_time()
 }
 
-/// Makes this node the leader of a group in which nobody else votes, and returns when all of the log is applied, so that
-/// from here on reads see whatever was acknowledged before the start.
-async fn lead_alone(raft: &Consensus, node: u64) -> Result<(), String> {
-    match raft.initialize(BTreeMap::from([(node, EmptyNode::new())])).await {
-        // It exists already.
-        Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => {}
-        Err(error) => return Err(error.to_string()),
+/// Creates the group if that is wanted. Where nobody else votes, makes this node its leader and returns the term, when all
+/// of the log is applied, so that from here on reads see whatever was acknowledged before the start.
+async fn begin(
+    raft: &Consensus,
+    node: u64,
+    bootstrap: bool,
+    reaches_others: bool,
+) -> Result<Option<u64>, String> {
+    if bootstrap {
+        match raft.initialize(BTreeMap::from([(node, EmptyNode::new())])).await {
+            // It exists already.
+            Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => {}
+            Err(error) => return Err(error.to_string()),
+        }
     }
-    let other = raft.with_raft_state(move |state| {
-        state.membership_state.effective().voter_ids().find(|voter| *voter != node)
-    });
-    if let Some(other) = other.await.map_err(|error| error.to_string())? {
-        return Err(format!("node {other} votes in it too, and this node runs alone"));
+    let voters = raft
+        .with_raft_state(|state| state.membership_state.effective().voter_ids().collect::<Vec<u64>>())
+        .await
+        .map_err(|error| error.to_string())?;
+    match voters.iter().find(|voter| **voter != node) {
+        Some(other) if !reaches_others => {
+            return Err(format!("node {other} votes in it too, and this node runs alone"));
+        }
+        None if !voters.is_empty() => {}
+        Some(_) | None => return Ok(None),
     }
     // A lone voter need not wait for an election timeout: nobody else can lead.
     raft.trigger().elect(false).await.map_err(|error| error.to_string())?;
@@ -366,9 +428,10 @@ async fn lead_alone(raft: &Consensus, node: u64) -> Result<(), String> {
         |metrics| metrics.state == ServerState::Leader || metrics.running_state.is_err(),
         "this node leads",
     );
-    leads.await.map_err(|error| error.to_string())?.running_state.map_err(|error| error.to_string())?;
+    let led = leads.await.map_err(|error| error.to_string())?;
+    led.running_state.map_err(|error| error.to_string())?;
     raft.ensure_linearizable(ReadPolicy::ReadIndex).await.map_err(|error| error.to_string())?;
-    Ok(())
+    Ok(Some(led.current_term))
 }
 
 /// Reports the end of consensus unless it was asked for.

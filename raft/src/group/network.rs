@@ -1,82 +1,31 @@
-//! The network of a group that has none: its only voter is the node itself, so nothing is ever sent. Should a
-//! membership name another node all the same, that node is answered for as unreachable, never as agreeing: pre-votes
-//! included, which openraft would otherwise grant by default.
+//! The transport of a node that has no peers. Should a membership name another node all the same, that node is answered
+//! for as unreachable, never as agreeing.
 
-use std::future::Future;
+use std::time::Duration;
 
-use openraft::{
-    EmptyNode, RaftNetworkFactory, RaftNetworkV2,
-    errors::{RPCError, ReplicationClosed, StreamingError, Unreachable},
-    network::RPCOption,
-    raft::{AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse},
-};
+use bytes::Bytes;
+use dolomedes_netproto::peer::{Lane, NodeNumber, PeerError, PeerStream, Pending, Transport};
 
-use super::{
-    snapshot::SnapshotData,
-    types::{Snapshot, Types, Vote},
-};
-
-/// Makes [`NoPeer`]s.
+/// Reaches nobody.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct NoPeers;
 
-/// A node that cannot be reached.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct NoPeer {
-    node: u64,
+fn unreachable(node: NodeNumber) -> PeerError {
+    PeerError::Unreachable { node, detail: "an embedded group has no peers".to_owned() }
 }
 
-impl NoPeer {
-    fn unreachable(self) -> Unreachable<Types> {
-        Unreachable::from_string(format!(
-            "node {} cannot be reached: an embedded group has no peers",
-            self.node
-        ))
-    }
-}
-
-impl RaftNetworkFactory<Types> for NoPeers {
-    type Network = NoPeer;
-
-    async fn new_client(&mut self, target: u64, _node: &EmptyNode) -> NoPeer {
-        NoPeer { node: target }
-    }
-}
-
-impl RaftNetworkV2<Types> for NoPeer {
-    type SnapshotData = SnapshotData;
-
-    async fn append_entries(
-        &mut self,
-        _request: AppendEntriesRequest<Types>,
-        _option: RPCOption,
-    ) -> Result<AppendEntriesResponse<Types>, RPCError<Types>> {
-        Err(self.unreachable().into())
+impl Transport for NoPeers {
+    fn call(
+        &self,
+        to: NodeNumber,
+        _lane: Lane,
+        _request: Bytes,
+        _deadline: Duration,
+    ) -> Pending<Result<Bytes, PeerError>> {
+        Box::pin(async move { Err(unreachable(to)) })
     }
 
-    async fn vote(
-        &mut self,
-        _request: VoteRequest<Types>,
-        _option: RPCOption,
-    ) -> Result<VoteResponse<Types>, RPCError<Types>> {
-        Err(self.unreachable().into())
-    }
-
-    async fn pre_vote(
-        &mut self,
-        _request: VoteRequest<Types>,
-        _option: RPCOption,
-    ) -> Result<VoteResponse<Types>, RPCError<Types>> {
-        Err(self.unreachable().into())
-    }
-
-    async fn full_snapshot(
-        &mut self,
-        _vote: Vote,
-        _snapshot: Snapshot,
-        _cancel: impl Future<Output = ReplicationClosed> + Send + 'static,
-        _option: RPCOption,
-    ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
-        Err(self.unreachable().into())
+    fn open(&self, to: NodeNumber, _opening: Bytes) -> Pending<Result<PeerStream, PeerError>> {
+        Box::pin(async move { Err(unreachable(to)) })
     }
 }

@@ -9,14 +9,17 @@ use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 use futures_util::{StreamExt, stream::FuturesOrdered};
 use openraft::{errors::ClientWriteError, impls::ProgressResponder, raft::ClientWriteResult};
 use tokio::{
-    sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
+    sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch},
     time::{Instant, sleep_until},
 };
 
-use super::{Clock, Consensus, types::Proposal, types::Types};
+use super::{
+    Clock, Consensus, GroupStatus,
+    types::{Proposal, Types},
+};
 use crate::{
     codec,
-    command::{Command, Entry, NewMessage, Outcome, Reply},
+    command::{Command, Compare, Entry, NewMessage, Outcome, RegistryOp, Reply},
 };
 
 /// Commands that wait or are in flight at most.
@@ -40,9 +43,12 @@ pub enum SubmitError {
     /// The group is closed or has failed; the command was not applied and never will be.
     #[error("the group is closed")]
     Closed,
-    /// This node does not lead the group; the command was not applied and never will be.
-    #[error("this node does not lead the group")]
-    NotLeader,
+    /// This node does not lead the group, or cannot reach enough others; the command was not applied and never will be.
+    #[error("this node does not lead the group; the leader is {leader:?}")]
+    NotLeader {
+        /// Who leads, where that is known.
+        leader: Option<u64>,
+    },
     /// The group was closed, failed or lost its leader while the command was on its way: it may be applied or not.
     #[error("the outcome is unknown: the group stopped while the command was on its way")]
     Unknown,
@@ -123,16 +129,22 @@ pub(super) struct Proposer {
     receiver: mpsc::Receiver<Queued>,
     raft: Consensus,
     clock: Clock,
+    status: watch::Receiver<GroupStatus>,
     in_flight: usize,
 }
 
 /// A queue, and the proposer that empties it into `raft` with at most `in_flight` entries on their way.
-pub(super) fn queue(raft: Consensus, clock: Clock, in_flight: usize) -> (Queue, Proposer) {
+pub(super) fn queue(
+    raft: Consensus,
+    clock: Clock,
+    status: watch::Receiver<GroupStatus>,
+    in_flight: usize,
+) -> (Queue, Proposer) {
     let (sender, receiver) = mpsc::channel(QUEUED_COMMANDS);
     let room = Arc::new(Semaphore::new(QUEUED_BYTES));
     (
         Queue { gate: Mutex::new(()), room, sender },
-        Proposer { receiver, raft, clock, in_flight: in_flight.max(1) },
+        Proposer { receiver, raft, clock, status, in_flight: in_flight.max(1) },
     )
 }
 
@@ -214,10 +226,21 @@ impl Proposer {
         let (responder, receiver) = ProgressResponder::<Types, ClientWriteResult<Types>>::complete_only();
         let taken = self.raft.client_write_ff(proposal, Some(responder)).await;
         let replies = gathered.replies;
+        let mut status = self.status.clone();
         async move {
-            let answer = match taken {
-                Ok(()) => receiver.await.ok(),
-                Err(_stopped) => return refuse(replies, SubmitError::Closed),
+            if taken.is_err() {
+                return refuse(replies, SubmitError::Closed);
+            }
+            // A leader that is cut off from the others would keep its callers waiting until it is not.
+            let cut_off = async {
+                if status.wait_for(|status| status.leads && !status.heard).await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            };
+            let answer = tokio::select! {
+                biased;
+                answer = receiver => answer.ok(),
+                () = cut_off => None,
             };
             match answer {
                 Some(Ok(applied)) => {
@@ -226,7 +249,9 @@ impl Proposer {
                         let _ = reply.send(answers.next().ok_or(SubmitError::Unknown));
                     }
                 }
-                Some(Err(ClientWriteError::ForwardToLeader(_))) => refuse(replies, SubmitError::NotLeader),
+                Some(Err(ClientWriteError::ForwardToLeader(forward))) => {
+                    refuse(replies, SubmitError::NotLeader { leader: forward.leader_id });
+                }
                 Some(Err(_)) | None => refuse(replies, SubmitError::Unknown),
             }
         }
@@ -241,38 +266,72 @@ fn refuse(replies: Vec<(oneshot::Sender<Answer>, OwnedSemaphorePermit)>, why: Su
 
 /// About the bytes that the command takes in an entry.
 fn weight(command: &Command) -> Result<usize, SubmitError> {
-    let bytes = 64
-        + match command {
-            Command::CreateQueue { name, spec, .. } => name.len() + spec.len(),
-            Command::ConfigureQueue { spec, .. } => spec.as_ref().map_or(0, |spec| spec.len()),
-            Command::Put { messages, .. } => messages.iter().map(message_weight).sum(),
-            Command::Claim { more, .. } => more.iter().map(|more| 16 + more.lease.key.len()).sum(),
-            Command::Renew { leases, .. } => leases.iter().map(|lease| 16 + lease.key.len()).sum(),
-            Command::Complete { completions, .. } => completions
-                .iter()
-                .map(|completion| {
-                    let results = completion.results.iter().map(|result| match &result.outcome {
-                        Outcome::Done { .. } => 32,
-                        Outcome::Retry { reason, .. } | Outcome::Dead { reason, .. } => 32 + reason.len(),
-                    });
-                    let note = completion.pace.as_ref().and_then(|pace| pace.note.as_ref());
-                    32 + completion.lease.key.len()
-                        + note.map_or(0, |note| note.len())
-                        + results.sum::<usize>()
-                })
-                .sum(),
-            Command::Redrive { key, reason, .. } => {
-                key.as_ref().map_or(0, |key| key.len()) + reason.as_ref().map_or(0, String::len)
-            }
-            Command::SetCheckpoint { name, value, .. } => {
-                name.len() + value.as_ref().map_or(0, |value| value.len())
-            }
-            Command::SetQueueState { .. }
-            | Command::DropQueue { .. }
-            | Command::Attach { .. }
-            | Command::Tick => 0,
-        };
+    let bytes = command_weight(command);
     if bytes > MAX_COMMAND_BYTES { Err(SubmitError::TooLarge { bytes }) } else { Ok(bytes) }
+}
+
+fn command_weight(command: &Command) -> usize {
+    64 + match command {
+        Command::CreateQueue { name, spec, .. } => name.len() + spec.len(),
+        Command::ConfigureQueue { spec, .. } => spec.as_ref().map_or(0, |spec| spec.len()),
+        Command::Put { messages, .. } => messages.iter().map(message_weight).sum(),
+        Command::Claim { more, .. } => more.iter().map(|more| 16 + more.lease.key.len()).sum(),
+        Command::Renew { leases, .. } => leases.iter().map(|lease| 16 + lease.key.len()).sum(),
+        Command::Complete { completions, .. } => completions
+            .iter()
+            .map(|completion| {
+                let results = completion.results.iter().map(|result| match &result.outcome {
+                    Outcome::Done { .. } => 32,
+                    Outcome::Retry { reason, .. } | Outcome::Dead { reason, .. } => 32 + reason.len(),
+                });
+                let note = completion.pace.as_ref().and_then(|pace| pace.note.as_ref());
+                32 + completion.lease.key.len() + note.map_or(0, |note| note.len()) + results.sum::<usize>()
+            })
+            .sum(),
+        Command::Redrive { key, reason, .. } => {
+            key.as_ref().map_or(0, |key| key.len()) + reason.as_ref().map_or(0, String::len)
+        }
+        Command::SetCheckpoint { name, value, .. } => {
+            name.len() + value.as_ref().map_or(0, |value| value.len())
+        }
+        Command::Replay { key, .. } | Command::Purge { key, .. } => key.as_ref().map_or(0, |key| key.len()),
+        Command::KeepAlive { sessions } => sessions.len() * 8,
+        Command::Acquire { lock, .. } | Command::Release { lock, .. } => lock.len(),
+        Command::Txn { compare, ops } => {
+            let compared = compare.iter().map(|compare| match compare {
+                Compare::Revision { key, .. } => 16 + key.len(),
+                Compare::Value { key, value } => 16 + key.len() + value.len(),
+                Compare::Held(guard) => 16 + guard.lock.len(),
+            });
+            let written = ops.iter().map(|op| match op {
+                RegistryOp::Set { key, value, .. } => 32 + key.len() + value.len(),
+                RegistryOp::Delete { key, .. } => 16 + key.len(),
+            });
+            compared.chain(written).sum()
+        }
+        // One within another is not carried out, so its depth is not followed.
+        Command::Once { command, .. } => match &**command {
+            Command::Once { .. } => 0,
+            command => command_weight(command),
+        },
+        Command::Bootstrap { first, .. } => first.address.len() + first.version.len(),
+        Command::EnrolNode { address, version, .. } => address.len() + version.len(),
+        Command::SetNode { address, version, .. } => {
+            address.as_ref().map_or(0, String::len) + version.as_ref().map_or(0, String::len)
+        }
+        Command::SetVoters { nodes, .. } => nodes.len() * 8,
+        Command::SetQueueState { .. }
+        | Command::DropQueue { .. }
+        | Command::Attach { .. }
+        | Command::Tick
+        | Command::OpenSession { .. }
+        | Command::CloseSession { .. }
+        | Command::ConfigureFeed { .. }
+        | Command::OpenClient { .. }
+        | Command::RemoveNode { .. }
+        | Command::JoinToken { .. }
+        | Command::RevokeToken { .. } => 0,
+    }
 }
 
 fn message_weight(message: &NewMessage) -> usize {

@@ -35,6 +35,8 @@ const META: &str = "meta";
 #[derive(Clone, Debug)]
 pub struct SnapshotData {
     guard: Arc<Guard>,
+    /// How many pieces there are, if it was received in pieces and is no checkpoint.
+    pieces: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -57,6 +59,17 @@ impl Drop for Guard {
 }
 
 impl SnapshotData {
+    /// Pieces that were received into `dir`, which goes with the last handle.
+    pub(super) fn received(dir: PathBuf, pieces: u64) -> Self {
+        let guard = Guard { dir, superseded: AtomicBool::new(true), _alive: Arc::default() };
+        Self { guard: Arc::new(guard), pieces: Some(pieces) }
+    }
+
+    /// Where pieces are, and how many, if it was received.
+    pub(super) fn pieces(&self) -> Option<(PathBuf, u64)> {
+        self.pieces.map(|pieces| (self.guard.dir.clone(), pieces))
+    }
+
     /// Where the checkpoint is; for [`Engine::open_checkpoint`].
     pub fn rows(&self) -> PathBuf {
         self.guard.dir.join(ROWS)
@@ -170,7 +183,8 @@ impl Snapshots {
 }
 
 fn handle(dir: PathBuf, alive: &Arc<()>) -> SnapshotData {
-    SnapshotData { guard: Arc::new(Guard { dir, superseded: AtomicBool::new(false), _alive: alive.clone() }) }
+    let guard = Guard { dir, superseded: AtomicBool::new(false), _alive: alive.clone() };
+    SnapshotData { guard: Arc::new(guard), pieces: None }
 }
 
 fn described(current: &Current) -> Snapshot {

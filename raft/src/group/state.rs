@@ -19,7 +19,7 @@ use openraft::{
 
 use super::{
     format::Position,
-    generation,
+    generation::{self, Source},
     log::{damaged, fatal},
     snapshot::{SnapshotData, Snapshots, read_position},
     types::{LogEntry, LogId, Replies, Snapshot, SnapshotMeta, StoredMembership, Types},
@@ -172,15 +172,13 @@ impl RaftStateMachine<Types> for GroupState {
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotData) -> io::Result<()> {
         let (shared, present) = (self.shared.clone(), mem::take(&mut self.position));
-        let promised = meta.last_log_id;
+        let meta = meta.clone();
         let installed = tokio::task::spawn_blocking(move || {
-            let source = shared.engine.open_checkpoint(&snapshot.rows())?;
-            let found = read_position(&*source, shared.group)?.applied;
-            if found != promised {
-                let detail = format!("it ends with entry {found:?}, but was announced with {promised:?}");
-                return Err(Error::corrupt(format!("the snapshot in {}", snapshot.rows().display()), detail));
-            }
-            let position = generation::install(&*shared.engine, shared.group, &present, &*source)?;
+            let source = match snapshot.pieces() {
+                Some((dir, count)) => Source::Pieces(dir, count),
+                None => Source::Checkpoint(shared.engine.open_checkpoint(&snapshot.rows())?),
+            };
+            let position = generation::install(&*shared.engine, shared.group, &present, &meta, &source)?;
             // The received files may belong to somebody else; the group's own snapshot is made of its own rows.
             shared.snapshots.build(&*shared.engine)?;
             Result::Ok(position)

@@ -50,3 +50,62 @@ pub const REFUSED_KEPT: usize = 65_536;
 /// Steps of catching up with log time in one Claim or Tick: a promoted message, an ended lease, each message of such a
 /// lease, a key whose budget is looked at again.
 pub const CATCH_UP_STEPS: usize = 1_024;
+
+/// Messages that were worked off and are looked at by one Replay; likewise by one Purge that names a key.
+pub const REPLAY_VISITS: usize = 65_536;
+/// Messages made ready by one Replay, or thrown away by one Purge.
+pub const REPLAY_MESSAGES: u32 = 16_384;
+
+/// Sessions of one group.
+pub const SESSIONS: u64 = 262_144;
+/// Sessions named in one KeepAlive.
+pub const SESSIONS_PER_COMMAND: usize = 16_384;
+/// Locks held, places in line and ephemeral keys of one session: the work of its end.
+pub const SESSION_ITEMS: u64 = 1_024;
+/// Sessions in line for one lock.
+pub const LOCK_WAITERS: u64 = 65_536;
+
+/// Bytes of a key of the registry.
+pub const REGISTRY_KEY_BYTES: usize = 512;
+/// Bytes of its value.
+pub const REGISTRY_VALUE_BYTES: usize = 64 << 10;
+/// Keys of the registry.
+pub const REGISTRY_KEYS: u64 = 1 << 20;
+/// Bytes of all of them with their values.
+pub const REGISTRY_BYTES: u64 = 1 << 30;
+/// Comparisons of one transaction, and changes of one.
+pub const TXN_OPS: usize = 64;
+
+/// Events that can be kept.
+pub const FEED_EVENTS: u64 = 1 << 20;
+/// Bytes of them that can be kept.
+pub const FEED_BYTES: u64 = 1 << 30;
+/// Events that are kept if nothing else was said.
+pub const FEED_EVENTS_KEPT: u64 = 1 << 17;
+/// Bytes of them that are kept if nothing else was said.
+pub const FEED_BYTES_KEPT: u64 = 64 << 20;
+/// Old events removed at once, beside each new one and by each Tick.
+pub const FEED_TRIM_STEPS: usize = 1_024;
+
+/// Versions of a checkpoint that can be kept.
+pub const CHECKPOINT_VERSIONS: u32 = 256;
+
+/// Clients whose replies are remembered.
+pub const CLIENTS: u64 = 16_384;
+/// Forgotten after so many milliseconds in which they sent nothing: an hour.
+pub const CLIENT_IDLE_MS: u64 = 60 * 60 * 1_000;
+/// The newest sequence numbers of a client whose replies are remembered, at least, if their bytes allow it.
+pub const ONCE_WINDOW: u64 = 1_024;
+/// Bytes of the replies that are remembered of one client.
+pub const ONCE_BYTES: u64 = 512 << 10;
+
+/// Groups beside group 0.
+pub const GROUPS: u32 = 256;
+/// Nodes that are not removed.
+pub const NODES: u64 = 1_024;
+/// Nodes ever enrolled: each leaves a row for ever.
+pub const NODES_EVER: u64 = 1 << 20;
+/// Join tokens.
+pub const TOKENS: u64 = 1_024;
+/// The longest term of a join token in milliseconds: a year.
+pub const TOKEN_TTL_MS: u64 = 365 * 24 * 60 * 60 * 1_000;

@@ -4,9 +4,13 @@
 
 mod checkpoint;
 mod claim;
+mod cluster;
 mod complete;
+mod feed;
 mod lease;
 pub mod limits;
+mod lock;
+mod once;
 mod overlay;
 mod place;
 mod put;
@@ -14,8 +18,11 @@ mod queue;
 pub mod read;
 mod records;
 mod redrive;
+mod registry;
+mod replay;
 mod rows;
 mod seen;
+mod session;
 mod tables;
 mod tick;
 mod work;

@@ -13,7 +13,7 @@ use dolomedes_storage::{
 };
 
 use super::{
-    records::{Clock, Key, Queue, Receipts, Record},
+    records::{Clock, Facts, Key, Queue, Receipts, Record},
     rows::Rows,
 };
 use crate::command::QueueId;
@@ -26,6 +26,7 @@ pub struct Overlay<'a> {
     pub(super) queues: Cache<QueueId, Queue>,
     pub(super) keys: Cache<(QueueId, Bytes), Key>,
     pub(super) receipts: Cache<u64, Receipts>,
+    pub(super) facts: Cache<(), Facts>,
 }
 
 impl<'a> Overlay<'a> {
@@ -37,6 +38,7 @@ impl<'a> Overlay<'a> {
             queues: Cache::default(),
             keys: Cache::default(),
             receipts: Cache::default(),
+            facts: Cache::default(),
         }
     }
 
@@ -46,6 +48,7 @@ impl<'a> Overlay<'a> {
         self.queues.flush(&mut self.rows);
         self.keys.flush(&mut self.rows);
         self.receipts.flush(&mut self.rows);
+        self.facts.flush(&mut self.rows);
         self.rows.into_batch()
     }
 }

@@ -1,7 +1,7 @@
 //! One key of one queue, and how messages move in and out of its tables: the only code that changes counters, the
 //! schedule, and the rows of messages and leases. So the invariants live here:
 //!
-//! - `accepted = ready + delayed + leased + done + dead` in every queue; an exhausted key's ready rows count as dead.
+//! - `accepted = ready + delayed + leased + done + dead + purged` in every queue; an exhausted key's ready rows count as dead.
 //! - A key is in the schedule exactly if it is not leased, not exhausted and has ready messages.
 
 use bytes::Bytes;
@@ -79,6 +79,19 @@ impl Place<'_, '_> {
         take(&mut self.key.delayed, 1, "delayed messages of a key")?;
         take(&mut self.queue.counters.delayed, 1, "delayed messages")?;
         self.queue.delayed.removed()
+    }
+
+    /// Throws a ready message away.
+    pub(super) fn purge_ready(&mut self, row: Vec<u8>) -> Result<()> {
+        self.rows.delete(Family::State, row);
+        take(&mut self.key.ready, 1, "ready messages of a key")?;
+        let counters = &mut self.queue.counters;
+        counters.purged += 1;
+        if self.key.exhausted {
+            return take(&mut counters.dead, 1, "dead letters of exhausted keys");
+        }
+        take(&mut counters.ready, 1, "ready messages")?;
+        if self.key.ready == 0 { self.unschedule() } else { Ok(()) }
     }
 
     /// Takes a leased message out of its table and its counts.
@@ -195,7 +208,7 @@ impl Place<'_, '_> {
         self.unschedule()?;
         let fence = index.max(self.key.last_fence.saturating_add(1));
         self.key.last_fence = fence;
-        self.key.lease = Some(Lease { consumer, fence, expires_at, release: false });
+        self.key.lease = Some(Lease { consumer, fence, expires_at, used_at: self.now, release: false });
         self.queue.expiry.added(expires_at);
         self.rows.put(
             Family::State,
@@ -208,6 +221,9 @@ impl Place<'_, '_> {
 
     /// Moves the end of the key's lease out to `expires_at`; never in.
     pub(super) fn prolong(&mut self, expires_at: LogTime) -> Result<()> {
+        if let Some(lease) = self.key.lease.as_mut() {
+            lease.used_at = self.now;
+        }
         let Some(lease) = self.key.lease.as_mut().filter(|lease| lease.expires_at < expires_at) else {
             return Ok(());
         };

@@ -52,6 +52,42 @@ pub(super) enum Table {
     Held = 16,
     /// name → version and value.
     Checkpoint = 17,
+    /// session → its term.
+    Session = 18,
+    /// end, session.
+    SessionEnd = 19,
+    /// session, kind, name → what ends with it.
+    SessionItem = 20,
+    /// name → who has it, and the line.
+    Lock = 21,
+    /// lock, ticket → session.
+    Waiter = 22,
+    /// key of the registry → revision and value.
+    Registry = 23,
+    /// revision → what happened.
+    Event = 24,
+    /// name, version → what an earlier version of a checkpoint was.
+    History = 25,
+    /// client → what is remembered of it.
+    Client = 26,
+    /// when to look at it again, client.
+    ClientEnd = 27,
+    /// client, sequence → reply.
+    Remembered = 28,
+    /// () → counts of what stands in the tables from 18 on.
+    Facts = 29,
+    /// () → the cluster's id and map.
+    Cluster = 30,
+    /// node → a node.
+    Node = 31,
+    /// uuid → node.
+    NodeUuid = 32,
+    /// node → what was removed.
+    RemovedNode = 33,
+    /// hash → a join token.
+    Token = 34,
+    /// group → the nodes that shall vote.
+    Voters = 35,
 }
 
 impl Table {
@@ -187,6 +223,72 @@ impl Tables {
 
     pub(super) fn held_by(&self, queue: QueueId, node: u64) -> Range {
         under(self.start(Table::Held).u64(queue).u64(node).build())
+    }
+
+    /// The row of a table with one row.
+    pub(super) fn single(&self, table: Table) -> Vec<u8> {
+        self.start(table).build()
+    }
+
+    /// The row of a table by number.
+    pub(super) fn numbered(&self, table: Table, number: u64) -> Vec<u8> {
+        self.start(table).u64(number).build()
+    }
+
+    /// The row of a table by time and number.
+    pub(super) fn timed(&self, table: Table, at: LogTime, number: u64) -> Vec<u8> {
+        self.start(table).u64(at).u64(number).build()
+    }
+
+    /// The row of a table by byte string.
+    pub(super) fn keyed(&self, table: Table, key: &[u8]) -> Vec<u8> {
+        self.start(table).bytes(key).build()
+    }
+
+    /// The rows of a table whose byte string begins with `prefix`.
+    pub(super) fn keyed_under(&self, table: Table, prefix: &[u8]) -> Range {
+        let mut from = self.start(table).bytes(prefix).build();
+        // Without the terminator.
+        from.truncate(from.len() - 2);
+        under(from)
+    }
+
+    /// The row of a table by name and number.
+    pub(super) fn named_at(&self, table: Table, name: &str, number: u64) -> Vec<u8> {
+        self.start(table).bytes(name.as_bytes()).u64(number).build()
+    }
+
+    /// All rows of a name of such a table.
+    pub(super) fn all_named(&self, table: Table, name: &str) -> Range {
+        under(self.named(table, name))
+    }
+
+    pub(super) fn item(&self, session: u64, kind: u8, name: &[u8]) -> Vec<u8> {
+        self.start(Table::SessionItem).u64(session).u8(kind).bytes(name).build()
+    }
+
+    pub(super) fn items(&self, session: u64) -> Range {
+        under(self.numbered(Table::SessionItem, session))
+    }
+
+    pub(super) fn client(&self, client: u128) -> Vec<u8> {
+        self.start(Table::Client).u128(client).build()
+    }
+
+    pub(super) fn client_end(&self, at: LogTime, client: u128) -> Vec<u8> {
+        self.start(Table::ClientEnd).u64(at).u128(client).build()
+    }
+
+    pub(super) fn remembered(&self, client: u128, sequence: u64) -> Vec<u8> {
+        self.start(Table::Remembered).u128(client).u64(sequence).build()
+    }
+
+    pub(super) fn all_remembered(&self, client: u128) -> Range {
+        under(self.start(Table::Remembered).u128(client).build())
+    }
+
+    pub(super) fn node_uuid(&self, uuid: u128) -> Vec<u8> {
+        self.start(Table::NodeUuid).u128(uuid).build()
     }
 
     pub(super) fn seen(&self, queue: QueueId, fingerprint: u128) -> Vec<u8> {

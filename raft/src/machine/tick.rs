@@ -22,18 +22,24 @@ impl Work<'_, '_> {
         for id in self.queue_ids()? {
             self.promote(id, &mut steps)?;
             self.expire(id, &mut steps)?;
-            self.purge(id)?;
+            self.end_retention(id)?;
             self.settle(id)?;
             let review = self.existing(id)?.review.is_some().then_some(self.now);
             let due = [review, self.earliest(id, Table::Delayed)?, self.earliest(id, Table::Expiry)?];
             next = due.into_iter().flatten().chain(next).min();
         }
+        self.end_sessions(&mut steps)?;
+        self.end_tokens()?;
+        self.forget_clients()?;
+        self.trim_feed()?;
+        let due = [self.first_session_end()?, self.first_token_end()?];
+        next = due.into_iter().flatten().chain(next).min();
         let now = self.now;
         Ok(Reply::Ticked { next_due_ms: next.map(|at| at.saturating_sub(now)) })
     }
 
     /// Removes messages worked off that were kept for long enough.
-    fn purge(&mut self, id: QueueId) -> Result<()> {
+    fn end_retention(&mut self, id: QueueId) -> Result<()> {
         let (tables, now) = (self.tables, self.now);
         let queue = self.existing(id)?;
         let Some(from) = queue.done_from else { return Ok(()) };

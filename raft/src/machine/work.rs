@@ -67,10 +67,34 @@ impl<'w, 'a> Work<'w, 'a> {
             Command::Redrive { queue, key, reason, limit } => {
                 self.redrive(*queue, key.as_ref(), reason.as_deref(), *limit)
             }
-            Command::SetCheckpoint { name, expect, value } => {
-                self.set_checkpoint(name, *expect, value.as_ref())
+            Command::SetCheckpoint { name, expect, value, keep, guard } => {
+                self.set_checkpoint(name, *expect, value.as_ref(), *keep, guard.as_ref())
             }
             Command::Tick => self.tick(),
+            Command::Replay { queue, key, from, within_ms, limit } => {
+                self.replay(*queue, key.as_ref(), *from, *within_ms, *limit)
+            }
+            Command::Purge { queue, from, key, limit } => self.purge(*queue, *from, key.as_ref(), *limit),
+            Command::OpenSession { ttl_ms } => self.open_session(*ttl_ms),
+            Command::KeepAlive { sessions } => self.keep_alive(sessions),
+            Command::CloseSession { session } => self.close_session(*session),
+            Command::Acquire { lock, session, wait } => self.acquire(lock, *session, *wait),
+            Command::Release { lock, session, fence } => self.release(lock, *session, *fence),
+            Command::Txn { compare, ops } => self.txn(compare, ops),
+            Command::ConfigureFeed { retention } => self.configure_feed(*retention),
+            Command::OpenClient { client } => self.open_client(*client),
+            Command::Once { client, sequence, command } => self.once(*client, *sequence, command),
+            Command::Bootstrap { cluster, groups, first } => self.bootstrap(*cluster, *groups, first),
+            Command::EnrolNode { uuid, address, version, token } => {
+                self.enrol_node(*uuid, address, version, token.as_ref())
+            }
+            Command::SetNode { node, address, version, wish } => {
+                self.set_node(*node, address.as_deref(), version.as_deref(), *wish)
+            }
+            Command::RemoveNode { node } => self.remove_node(*node),
+            Command::JoinToken { hash, ttl_ms, uses } => self.join_token(hash, *ttl_ms, *uses),
+            Command::RevokeToken { hash } => self.revoke_token(hash),
+            Command::SetVoters { group, nodes } => self.set_voters(*group, nodes),
         }
     }
 

@@ -18,10 +18,10 @@ use super::{
     model, ops,
 };
 
-type Dump = Vec<(Vec<u8>, Vec<u8>)>;
+pub(super) type Dump = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Applies `log` in chunks; with each, a new machine if `restart`, and its filter filled first if `fill`.
-fn replay(
+pub(super) fn replay(
     engine: &dyn Engine,
     log: &[(u64, Command)],
     chunk: usize,

@@ -121,7 +121,7 @@ pub(super) fn check(reader: &dyn Reader) {
     let state = State::new(reader, GROUP, GENERATION);
     let mut tables: BTreeMap<QueueId, Tables> = BTreeMap::new();
     for (row, _) in dump(reader, Family::State) {
-        if row.len() >= 21 && !matches!(row[12], 1 | 4 | 15 | 17) {
+        if row.len() >= 21 && !matches!(row[12], 1 | 4 | 15 | 17..) {
             let queue = u64::from_be_bytes(row[13..21].try_into().unwrap());
             tables.entry(queue).or_default().rows.entry(row[12]).or_default().push(row);
         }
@@ -141,7 +141,7 @@ fn check_queue(queue: &QueueInfo, keys: &[KeyInfo], tables: &Tables) {
     let c = &queue.counters;
     assert_eq!(
         c.accepted,
-        c.ready + c.delayed + c.leased + c.done + c.dead,
+        c.ready + c.delayed + c.leased + c.done + c.dead + c.purged,
         "accepted messages are lost: {c:?}"
     );
     let back = keys.iter().filter(|key| key.exhausted).map(|key| key.ready).sum::<u64>();

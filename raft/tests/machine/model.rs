@@ -164,6 +164,7 @@ impl Model {
             units: self.units(),
             bytes: self.keys.values().map(|key| key.bytes).sum(),
             keys: self.keys.len() as u64,
+            purged: 0,
         }
     }
 
@@ -330,7 +331,7 @@ impl Model {
                 self.expire();
                 Reply::Ticked { next_due_ms: self.next([self.next_delayed(), self.next_end()]) }
             }
-            Command::SetCheckpoint { .. } => unreachable!(),
+            other => unreachable!("{other:?} is not of this model"),
         };
         self.settle();
         reply

@@ -12,10 +12,13 @@ use dolomedes_raft::command::{
     MoreOf, NewMessage, Outcome, Pace, QueueConfig, QueueId, QueueState, Reply,
 };
 
-use super::harness::{Node, config};
+use super::{
+    harness::{Node, config},
+    stories,
+};
 
 /// The words of one command, taken from the front; options (`name=value`) and flags from anywhere.
-struct Words<'a> {
+pub(super) struct Words<'a> {
     line: &'a str,
     words: Vec<&'a str>,
 }
@@ -25,43 +28,43 @@ impl<'a> Words<'a> {
         Self { line, words: line.split_whitespace().collect() }
     }
 
-    fn next(&mut self) -> &'a str {
+    pub(super) fn next(&mut self) -> &'a str {
         assert!(!self.words.is_empty(), "a word is missing: {}", self.line);
         self.words.remove(0)
     }
 
-    fn number<T: std::str::FromStr>(&mut self) -> T {
+    pub(super) fn number<T: std::str::FromStr>(&mut self) -> T {
         number(self.next())
     }
 
-    fn option(&mut self, name: &str) -> Option<&'a str> {
+    pub(super) fn option(&mut self, name: &str) -> Option<&'a str> {
         let value = |word: &&'a str| word.strip_prefix(name)?.strip_prefix('=');
         let at = self.words.iter().position(|word| value(word).is_some())?;
         value(&self.words.remove(at))
     }
 
-    fn flag(&mut self, name: &str) -> bool {
+    pub(super) fn flag(&mut self, name: &str) -> bool {
         let at = self.words.iter().position(|word| *word == name);
         at.map(|at| self.words.remove(at)).is_some()
     }
 
-    fn rest(&mut self) -> Vec<&'a str> {
+    pub(super) fn rest(&mut self) -> Vec<&'a str> {
         std::mem::take(&mut self.words)
     }
 }
 
-fn number<T: std::str::FromStr>(text: &str) -> T {
+pub(super) fn number<T: std::str::FromStr>(text: &str) -> T {
     text.parse().ok().unwrap_or_else(|| panic!("not a number: {text}"))
 }
 
 /// Cuts `mark` and what follows it off `text`.
-fn cut<'a>(text: &mut &'a str, mark: char) -> Option<&'a str> {
+pub(super) fn cut<'a>(text: &mut &'a str, mark: char) -> Option<&'a str> {
     let (before, after) = text.rsplit_once(mark)?;
     *text = before;
     Some(after)
 }
 
-fn owned(text: &str) -> Bytes {
+pub(super) fn owned(text: &str) -> Bytes {
     // `xN` stands for N times x: for values out of bounds.
     match text.split_once('*') {
         Some((what, times)) => Bytes::from(what.repeat(number(times))),
@@ -74,7 +77,7 @@ fn lease(text: &str) -> LeaseRef {
     LeaseRef { key: owned(key), fence: number(fence) }
 }
 
-fn id(text: &str) -> MessageId {
+pub(super) fn id(text: &str) -> MessageId {
     let (index, ordinal) = text.split_once('.').unwrap();
     MessageId { index: number(index), ordinal: number(ordinal) }
 }
@@ -232,9 +235,27 @@ impl Story {
                 name: String::from_utf8(owned(words.next()).to_vec()).unwrap(),
                 expect: words.option("expect").map(number),
                 value: words.option("value").map(owned),
+                keep: words.option("keep").map_or(1, number),
+                guard: words.option("guard").map(stories::guard),
             },
             "tick" => Command::Tick,
-            other => panic!("unknown command {other}"),
+            "replay" => Command::Replay {
+                queue: self.queue(words.next()),
+                limit: words.number(),
+                key: words.option("key").map(owned),
+                from: words.option("from").map_or(MessageId { index: 0, ordinal: 0 }, id),
+                within_ms: words.option("within").map(number),
+            },
+            "purge" => {
+                let queue = self.queue(words.next());
+                stories::purge(queue, words)
+            }
+            "once" => {
+                let (client, sequence) = (words.number(), words.number());
+                let command = Box::new(self.command(&words.rest().join(" ")));
+                Command::Once { client, sequence, command }
+            }
+            other => stories::command(other, words),
         };
         assert!(words.words.is_empty(), "words are left over: {line}");
         command
@@ -341,6 +362,7 @@ impl Story {
                 now.insert(place(&format!("kept {:06}.{:06}", id.index, id.ordinal)), text);
             }
         }
+        stories::tell_state(&state, &mut now);
         for (place, text) in &now {
             if self.told.get(place) != Some(text) {
                 writeln!(story, "  {text}").unwrap();
@@ -368,6 +390,7 @@ fn tell_queue(name: &str, state: QueueState, c: &dolomedes_raft::command::Counte
         ("lost", c.lost),
         ("units", c.units),
         ("bytes", c.bytes),
+        ("purged", c.purged),
     ] {
         if count > 0 {
             write!(text, ", {what} {count}").unwrap();
@@ -377,7 +400,7 @@ fn tell_queue(name: &str, state: QueueState, c: &dolomedes_raft::command::Counte
 }
 
 /// A key as text; a long one is shortened.
-fn name(key: &[u8]) -> String {
+pub(super) fn name(key: &[u8]) -> String {
     let text = String::from_utf8_lossy(key);
     if text.len() > 20 { format!("{}… ({} bytes)", &text[..3], text.len()) } else { text.into_owned() }
 }
@@ -423,6 +446,7 @@ fn tell_reply(story: &mut String, reply: &Reply) {
         }
         Reply::Ticked { next_due_ms } => writeln!(story, "  -> ticked, next due {}", tell_due(*next_due_ms)),
         Reply::Refused(refusal) => writeln!(story, "  -> refused: {refusal}"),
+        other => writeln!(story, "  -> {}", stories::reply(other)),
     }
     .unwrap();
 }

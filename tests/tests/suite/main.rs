@@ -6,6 +6,7 @@
 
 mod bad_input;
 mod budgets;
+mod cluster;
 mod conformance;
 mod content;
 mod hosts;

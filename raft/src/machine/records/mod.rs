@@ -1,5 +1,8 @@
 //! Values of rows: the records and their bytes. Each starts with a version byte, and its fields are frozen with it.
 
+mod cluster;
+mod coordination;
+
 use bytes::Bytes;
 use dolomedes_storage::{
     Error, Result,
@@ -11,8 +14,19 @@ use crate::{
     command::{Consumer, Counters, Fence, LogTime, MessageId, QueueConfig, QueueId, QueueState},
 };
 
-/// The newest version of every kind of record, and so far the only one.
+pub(super) use self::{
+    cluster::{Cluster, Node, RemovedNode, Token, VotersRow},
+    coordination::{
+        Checkpoint, Client, Facts, Holder, Item, Lock, NumberRow, PastCheckpoint, RegistryKey, Session,
+        decode_event, encode_event,
+    },
+};
+
+/// The first version of every kind of record, and for most the only one.
 const VERSION: u8 = 1;
+
+/// Of records of queues and keys: with counts of what was thrown away, and when a lease was last used.
+const VERSION_2: u8 = 2;
 
 /// A value with bytes of its own.
 pub(super) trait Record: Sized {
@@ -26,6 +40,17 @@ fn open<'a>(what: &'static str, bytes: &'a [u8]) -> Result<Decoder<'a>> {
     match from.u8()? {
         VERSION => Ok(from),
         found => Err(Error::UnknownFormat { place: what.into(), found: found.into(), known: VERSION.into() }),
+    }
+}
+
+/// Starts reading a record of the kind `what`, which has two versions.
+fn open_either<'a>(what: &'static str, bytes: &'a [u8]) -> Result<(u8, Decoder<'a>)> {
+    let mut from = Decoder::new(what, bytes);
+    match from.u8()? {
+        version @ (VERSION | VERSION_2) => Ok((version, from)),
+        found => {
+            Err(Error::UnknownFormat { place: what.into(), found: found.into(), known: VERSION_2.into() })
+        }
     }
 }
 
@@ -157,7 +182,7 @@ impl Queue {
 
 impl Record for Queue {
     fn encode(&self) -> Vec<u8> {
-        let mut to = Encoder::versioned(VERSION);
+        let mut to = Encoder::versioned(VERSION_2);
         to.str(&self.name);
         encode_config(&mut to, &self.config);
         to.u8(encode_state(self.state));
@@ -183,12 +208,13 @@ impl Record for Queue {
         }
         to.option(self.done_from, |to, at| _ = to.uint(at)).uint(self.exhausted);
         to.option(self.review.as_ref(), |to, key| _ = to.bytes(key));
+        to.uint(c.purged);
         to.finish()
     }
 
     fn decode(bytes: &[u8]) -> Result<Self> {
-        let mut from = open("queue record", bytes)?;
-        let queue = Self {
+        let (version, mut from) = open_either("queue record", bytes)?;
+        let mut queue = Self {
             name: from.str()?.to_owned(),
             config: decode_config(&mut from)?,
             state: decode_state(&mut from)?,
@@ -205,6 +231,7 @@ impl Record for Queue {
                 units: from.uint()?,
                 bytes: from.uint()?,
                 keys: from.uint()?,
+                purged: 0,
             },
             schedule: Timeline::decode(&mut from)?,
             delayed: Timeline::decode(&mut from)?,
@@ -213,6 +240,9 @@ impl Record for Queue {
             exhausted: from.uint()?,
             review: from.option(|from| Ok(Bytes::copy_from_slice(from.bytes()?)))?,
         };
+        if version >= VERSION_2 {
+            queue.counters.purged = from.uint()?;
+        }
         from.finish()?;
         Ok(queue)
     }
@@ -224,6 +254,8 @@ pub(super) struct Lease {
     pub(super) consumer: Consumer,
     pub(super) fence: Fence,
     pub(super) expires_at: LogTime,
+    /// When its owner was last heard of: granted, got more, or renewed.
+    pub(super) used_at: LogTime,
     /// Its owner wants to give the key back with the last result.
     pub(super) release: bool,
 }
@@ -279,20 +311,20 @@ impl Key {
 impl Record for Key {
     fn encode(&self) -> Vec<u8> {
         let mut to = Encoder::with_capacity(64);
-        to.u8(VERSION).uint(self.ready).uint(self.delayed).uint(self.leased);
+        to.u8(VERSION_2).uint(self.ready).uint(self.delayed).uint(self.leased);
         to.u8(self.ready_from.0).uint(self.ready_from.1.index).uint(self.ready_from.1.ordinal.into());
         to.uint(self.hold_until).uint(self.delay_ms);
         to.option(self.due, |to, due| _ = to.uint(due));
         to.option(self.lease, |to, lease| {
             to.uint(lease.consumer.node).uint(lease.consumer.epoch).uint(lease.fence);
-            to.uint(lease.expires_at).bool(lease.release);
+            to.uint(lease.expires_at).bool(lease.release).uint(lease.used_at);
         });
         to.uint(self.last_fence).uint(self.units).uint(self.bytes).bool(self.exhausted).bool(self.noted);
         to.finish()
     }
 
     fn decode(bytes: &[u8]) -> Result<Self> {
-        let mut from = open("key record", bytes)?;
+        let (version, mut from) = open_either("key record", bytes)?;
         let key = Self {
             ready: from.uint()?,
             delayed: from.uint()?,
@@ -307,6 +339,7 @@ impl Record for Key {
                     fence: from.uint()?,
                     expires_at: from.uint()?,
                     release: from.bool()?,
+                    used_at: if version >= VERSION_2 { from.uint()? } else { 0 },
                 })
             })?,
             last_fence: from.uint()?,
@@ -450,27 +483,5 @@ impl Done {
         let key = row.slice_ref(from.bytes()?);
         let (units, bytes) = (from.uint32()?, from.uint()?);
         Ok(Self { key, units, bytes, message: Stored::read(&row, &mut from)? })
-    }
-}
-
-/// A checkpoint.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Checkpoint {
-    pub(super) version: u64,
-    pub(super) value: Bytes,
-}
-
-impl Checkpoint {
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let mut to = Encoder::with_capacity(self.value.len() + 12);
-        to.u8(VERSION).uint(self.version).raw(&self.value);
-        to.finish()
-    }
-
-    pub(super) fn decode(row: Vec<u8>) -> Result<Self> {
-        let row = Bytes::from(row);
-        let mut from = open("checkpoint record", &row)?;
-        let version = from.uint()?;
-        Ok(Self { version, value: row.slice(row.len() - from.remaining()..) })
     }
 }

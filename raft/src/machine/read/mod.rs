@@ -1,6 +1,10 @@
 //! Looking at the machine's state, for tools and reports: one group's rows as they are in a [`Reader`]. Read-only, and not
 //! linearizable by itself; that is up to where the reader comes from.
 
+mod cluster;
+mod locks;
+mod registry;
+
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
@@ -10,8 +14,13 @@ use dolomedes_storage::{
     engine::{Family, Reader},
 };
 
+pub use self::{
+    cluster::{ClusterInfo, NodeInfo, RemovedInfo, TokenInfo},
+    locks::{LockInfo, SessionInfo},
+    registry::{Events, Feed, KeyEntry, PastVersion, RegistryPage},
+};
 use super::{
-    records::{Checkpoint, Clock, Dead, Done, Key, NamedQueue, Queue, Receipts, Record},
+    records::{Checkpoint, Clock, Dead, Done, Key, Lease, NamedQueue, Queue, Receipts, Record, Stored},
     tables::{Range, Table, Tables, parts, read_id},
 };
 use crate::command::{Consumer, Counters, Fence, LogTime, MessageId, QueueConfig, QueueId, QueueState};
@@ -124,11 +133,36 @@ pub struct DoneMessage {
     pub payload: Bytes,
 }
 
+/// A message in somebody's hands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingMessage {
+    /// Its identity.
+    pub id: MessageId,
+    /// Its key.
+    pub key: Bytes,
+    /// Who works on it.
+    pub consumer: Consumer,
+    /// The grant of its key.
+    pub fence: Fence,
+    /// Since its owner was last heard of for this key: granted it, got more of it, or renewed it.
+    pub idle_ms: u64,
+    /// Until the lease ends; 0: it is over, and nobody has noticed yet.
+    pub left_ms: u64,
+    /// Deliveries, this one among them.
+    pub attempts: u32,
+    /// 0 to 9.
+    pub priority: u8,
+}
+
 /// A checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointInfo {
     /// Rises by one with each write.
     pub version: u64,
+    /// The oldest version that is kept.
+    pub oldest: u64,
+    /// Log time of the write.
+    pub at: LogTime,
     /// Its value.
     pub value: Bytes,
 }
@@ -299,11 +333,49 @@ impl<'a> State<'a> {
         })
     }
 
+    /// The messages of a queue that are leased and come behind `after` (key, message), by these, at most `limit`.
+    pub fn pending(
+        &self,
+        queue: QueueId,
+        after: Option<(&[u8], MessageId)>,
+        limit: usize,
+    ) -> Result<Vec<PendingMessage>> {
+        let now = self.log_time()?;
+        let mut range = self.tables.all_of_queue(Table::Leased, queue);
+        if let Some((key, id)) = after {
+            range.0 = behind(self.tables.leased(queue, key, id));
+        }
+        let messages = self.list(range, limit, |mut parts, value| {
+            parts.u64()?;
+            Ok((Bytes::from(parts.bytes()?), read_id(&mut parts)?, Stored::decode(value)?))
+        })?;
+        let mut pending = Vec::with_capacity(messages.len());
+        let mut lease: Option<(Bytes, Option<Lease>)> = None;
+        for (key, id, message) in messages {
+            if lease.as_ref().is_none_or(|(of, _)| *of != key) {
+                let found = self.record::<Key>(&self.tables.of_key(Table::Key, queue, &key))?;
+                lease = Some((key.clone(), found.and_then(|found| found.lease)));
+            }
+            let Some((_, Some(lease))) = &lease else { continue };
+            pending.push(PendingMessage {
+                id,
+                key,
+                consumer: lease.consumer,
+                fence: lease.fence,
+                idle_ms: now.saturating_sub(lease.used_at),
+                left_ms: lease.expires_at.saturating_sub(now),
+                attempts: message.attempts,
+                priority: message.priority,
+            });
+        }
+        Ok(pending)
+    }
+
     /// A checkpoint.
     pub fn checkpoint(&self, name: &str) -> Result<Option<CheckpointInfo>> {
         let found = self.reader.get(Family::State, &self.tables.named(Table::Checkpoint, name))?;
         let found = found.map(Checkpoint::decode).transpose()?;
-        Ok(found.map(|Checkpoint { version, value }| CheckpointInfo { version, value }))
+        Ok(found.map(checkpoint_info))
     }
 
     /// A worker that has ever attached.
@@ -322,6 +394,11 @@ impl<'a> State<'a> {
 fn behind(mut row: Vec<u8>) -> Vec<u8> {
     row.push(0);
     row
+}
+
+fn checkpoint_info(checkpoint: Checkpoint) -> CheckpointInfo {
+    let Checkpoint { version, oldest, at, value } = checkpoint;
+    CheckpointInfo { version, oldest, at, value }
 }
 
 fn queue_info(id: QueueId, queue: Queue) -> QueueInfo {

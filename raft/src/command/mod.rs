@@ -5,7 +5,23 @@
 //! user errors are part of the reply. Times are durations in milliseconds, counted from the log time of the entry that
 //! carries the command; there are no dates.
 
+mod cluster;
+mod coordination;
+mod queue;
+
 use bytes::Bytes;
+
+pub use self::{
+    cluster::{Bootstrapped, Enrolled, FirstNode, MAX_VOTERS, NodeId, NodeWish, SLOTS, TokenHash},
+    coordination::{
+        Acquired, Change, ClientId, Compare, Event, Guard, RegistryOp, Retention, Revision, SessionId,
+        TxnReply,
+    },
+    queue::{
+        Attached, Claimed, Completion, CompletionVerdict, Counters, Grant, LeaseRef, Message, MessageResult,
+        MoreOf, NewMessage, Outcome, Pace, PurgeFrom, PutStatus, QueueConfig, QueueState,
+    },
+};
 
 /// A queue's number: the log index of the entry that created it, or the next free number above it for a further queue of
 /// the same entry. Never reused.
@@ -161,167 +177,170 @@ pub enum Command {
         name: String,
         /// The version it must have; 0: it must not exist; `None`: any.
         expect: Option<u64>,
-        /// The new value, at most 1 MiB; `None` removes it.
+        /// The new value, at most 1 MiB; `None` removes it, with its history.
         value: Option<Bytes>,
+        /// How many versions are kept from now on, this one among them, at most
+        /// [`CHECKPOINT_VERSIONS`](crate::machine::limits::CHECKPOINT_VERSIONS); 0 is the same as 1.
+        keep: u32,
+        /// Refused unless this lock is held under this very fence.
+        guard: Option<Guard>,
     },
     /// Lets log time pass: promotes what is due and ends what has run out, a bounded number at once.
     /// → [`Reply::Ticked`]
     Tick,
-}
-
-/// A queue's rules.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QueueConfig {
-    /// After this many failed attempts (retries asked for and leases run out) a message is a dead letter. At least 1.
-    pub max_attempts: u32,
-    /// After losing so many leases to crashed or silent consumers a message is a dead letter too: it may be what
-    /// crashes them. Lost leases do not count as failed attempts. At least 1.
-    pub max_lost: u32,
-    /// Messages ready, delayed or leased at most; further ones are answered with [`PutStatus::Full`].
-    pub capacity: u64,
-    /// Hold of a key after a lease of it was lost, and the start value of each key's delay.
-    pub key_delay_ms: u64,
-    /// How long completed messages are kept for inspection, at least; 0: not at all.
-    pub retention_ms: u64,
-    /// Units that the whole queue may charge ([`Outcome::Done`]); once charged, nothing more is granted.
-    pub unit_budget: Option<u64>,
-    /// Bytes that the whole queue may charge. No grant once reached; what is leased then may still exceed it.
-    pub byte_budget: Option<u64>,
-    /// Units that one key may charge. A key at its budget is exhausted: its ready messages count as dead with reason
-    /// `budget` until the budget is raised.
-    pub key_unit_budget: Option<u64>,
-    /// Bytes that one key may charge, likewise.
-    pub key_byte_budget: Option<u64>,
-    /// The queue is finished when nothing is ready, delayed or leased any more (a crawl; not a standing queue).
-    pub finishes: bool,
-}
-
-/// What a queue is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum QueueState {
-    /// Grants claims.
-    Running,
-    /// Grants none until resumed.
-    Paused,
-    /// Grants none any more.
-    Cancelled,
-    /// Nothing is ready, delayed or leased.
-    Finished,
-    /// A budget of the queue is used up and nothing is leased; messages may remain.
-    BudgetReached,
-}
-
-/// A message to add.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewMessage {
-    /// The unit of exclusion and pacing (a host key), 1 to 512 bytes.
-    pub key: Bytes,
-    /// 0 to 9; 9 is served first.
-    pub priority: u8,
-    /// Not before this long after log time.
-    pub delay_ms: u64,
-    /// Identity for deduplication, kept for the life of the queue.
-    pub fingerprint: Option<u128>,
-    /// At most 64 KiB; not looked at.
-    pub payload: Bytes,
-}
-
-/// What became of a message to add.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PutStatus {
-    /// Ready or delayed now.
-    Accepted,
-    /// Its fingerprint was accepted before.
-    Duplicate,
-    /// The queue is at its capacity; the message is not known to it.
-    Full,
-    /// Key, priority or payload are out of bounds.
-    Invalid,
-}
-
-/// Asks for more messages of a key that is held already.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MoreOf {
-    /// The lease.
-    pub lease: LeaseRef,
-    /// At most so many messages.
-    pub messages: u32,
-}
-
-/// Names a lease.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct LeaseRef {
-    /// The leased key.
-    pub key: Bytes,
-    /// The grant.
-    pub fence: Fence,
-}
-
-/// Results under one lease.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Completion {
-    /// The lease.
-    pub lease: LeaseRef,
-    /// One result per message.
-    pub results: Vec<MessageResult>,
-    /// What was learnt about the key.
-    pub pace: Option<Pace>,
-    /// Give the key back when its last leased message has its result, in this completion or a later one, unless more
-    /// messages are taken before.
-    pub release: bool,
-}
-
-/// The result of one message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MessageResult {
-    /// The message, leased under this completion's fence.
-    pub id: MessageId,
-    /// What became of it.
-    pub outcome: Outcome,
-    /// The consumer's own number for the record of this result, rising without gaps from completion to completion; 0:
-    /// there is no record. The machine keeps, per consumer, up to where it has judged and which it refused: the receipt.
-    pub sequence: u64,
-}
-
-/// What became of a message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Worked off, charging budgets.
-    Done {
-        /// Units (pages).
-        units: u32,
-        /// Bytes.
-        bytes: u64,
+    /// Makes messages that were worked off and are kept ready again, those done first first, with their attempts counted
+    /// from zero, as far as the queue's capacity goes. What they were charged stays charged. Not those of keys at their
+    /// budget. → [`Reply::Replayed`]
+    Replay {
+        /// The queue.
+        queue: QueueId,
+        /// Only this key's.
+        key: Option<Bytes>,
+        /// Only this message and younger ones.
+        from: MessageId,
+        /// Only those done within so many milliseconds before log time.
+        within_ms: Option<u64>,
+        /// At most so many (bounds the entry's work).
+        limit: u32,
     },
-    /// Try again. Counts as a failed attempt unless `free`; after the last one the message is dead with `reason`.
-    Retry {
-        /// Not before this long after log time.
-        after_ms: u64,
-        /// Why, a short stable word.
-        reason: String,
-        /// Given back without having been tried (shutdown, a hold on the host): the attempt does not count.
-        free: bool,
+    /// Throws messages away. Their fingerprints stay known. → [`Reply::Purged`]
+    Purge {
+        /// The queue.
+        queue: QueueId,
+        /// Which.
+        from: PurgeFrom,
+        /// Only this key's.
+        key: Option<Bytes>,
+        /// At most so many (bounds the entry's work).
+        limit: u32,
     },
-    /// Given up.
-    Dead {
-        /// Why, a short stable word.
-        reason: String,
-        /// Units to charge all the same.
-        units: u32,
-        /// Bytes to charge all the same.
-        bytes: u64,
+    /// Begins a session. It ends with [`Command::CloseSession`], or with a command that finds its term over; with it go
+    /// its locks, its places in line and its ephemeral keys. → [`Reply::Session`]
+    OpenSession {
+        /// How long it lasts, from log time, without being kept alive: 1 ms to a day.
+        ttl_ms: u64,
     },
-}
-
-/// What a key's owner says about its pacing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pace {
-    /// No lease of the key to another owner before this long after log time. Does not shorten an earlier hold.
-    pub hold_ms: u64,
-    /// The least time between two uses of the key: the hold when a lease of it is lost.
-    pub delay_ms: u64,
-    /// What the next owner should know (robots verdict, breaker); `None` keeps the old. At most 64 KiB.
-    pub note: Option<Bytes>,
+    /// Gives each session its full term again, from log time. One that is late, before any command found it over, lives
+    /// on. → [`Reply::Kept`]
+    KeepAlive {
+        /// The sessions.
+        sessions: Vec<SessionId>,
+    },
+    /// Ends a session. → [`Reply::Done`], also if there is none
+    CloseSession {
+        /// The session.
+        session: SessionId,
+    },
+    /// Takes a lock, or a place in line for it. Who has it or waits for it already is told so again.
+    /// → [`Reply::Acquired`]
+    Acquire {
+        /// 1 to 255 bytes. Locks need not be made before.
+        lock: String,
+        /// Who wants it.
+        session: SessionId,
+        /// Whether to wait in line. The grant is announced by an event ([`Change::Granted`]).
+        wait: bool,
+    },
+    /// Lets go of a lock, or of a place in line. The next in line has the lock within the same entry.
+    /// → [`Reply::Released`]
+    Release {
+        /// The lock.
+        lock: String,
+        /// Who lets go.
+        session: SessionId,
+        /// Only this grant, so that a late repetition does not let go of a later one; `None`: whatever the session has.
+        fence: Option<Fence>,
+    },
+    /// Changes keys of the registry, all or none. → [`Reply::Txn`]
+    Txn {
+        /// What must hold.
+        compare: Vec<Compare>,
+        /// Carried out in order; no key may occur twice.
+        ops: Vec<RegistryOp>,
+    },
+    /// Sets how many events are kept. → [`Reply::Done`]
+    ConfigureFeed {
+        /// The bounds.
+        retention: Retention,
+    },
+    /// Makes a client known, so that it can use [`Command::Once`]. Known already: nothing changes. A client that sent
+    /// nothing for an hour is forgotten; it must then take a new id, since nobody knows any more what it did.
+    /// → [`Reply::Done`]
+    OpenClient {
+        /// Chosen at random by the client.
+        client: ClientId,
+    },
+    /// Carries `command` out unless it was before: then its reply is repeated. Replies are kept by
+    /// [`ONCE_WINDOW`](crate::machine::limits::ONCE_WINDOW). Not for commands that bring anything big or are harmless to
+    /// repeat: Claim, Attach, KeepAlive, Tick, OpenClient, Once. → the reply of `command`
+    Once {
+        /// Who sends it; see [`Command::OpenClient`].
+        client: ClientId,
+        /// The client's own number for it, from 1. Need not arrive in order.
+        sequence: u64,
+        /// What to do.
+        command: Box<Command>,
+    },
+    /// Makes the cluster known to itself: its id, how many groups it has, and its first node. Repeated for the same
+    /// cluster, nothing changes. → [`Reply::Bootstrapped`]
+    Bootstrap {
+        /// The cluster's id.
+        cluster: u128,
+        /// Groups beside group 0: 1 to 256.
+        groups: u32,
+        /// The node that begins.
+        first: FirstNode,
+    },
+    /// Gives a node its number: that of the entry, or the next free one. A uuid that is known gets its number again, and
+    /// nothing changes; that of a removed node is refused for ever. → [`Reply::Enrolled`]
+    EnrolNode {
+        /// The node's own id, made with its data directory.
+        uuid: u128,
+        /// Where others reach it.
+        address: String,
+        /// Its release.
+        version: String,
+        /// The join token that it showed; one use of it is taken. `None`: the caller answers for it.
+        token: Option<TokenHash>,
+    },
+    /// Changes what is known of a node; `None` leaves it. → [`Reply::Done`]
+    SetNode {
+        /// The node.
+        node: NodeId,
+        /// Where others reach it.
+        address: Option<String>,
+        /// Its release.
+        version: Option<String>,
+        /// What it is wanted for.
+        wish: Option<NodeWish>,
+    },
+    /// Removes a node for ever. Removed already: nothing changes. Takes it off no list of voters: that is the
+    /// controller's. → [`Reply::Done`]
+    RemoveNode {
+        /// The node.
+        node: NodeId,
+    },
+    /// Makes a join token, or sets its term and uses anew. → [`Reply::Done`]
+    JoinToken {
+        /// Its hash; the token itself is never in the log.
+        hash: TokenHash,
+        /// How long it is good for, from log time.
+        ttl_ms: u64,
+        /// How many nodes may enrol with it; `None`: any number.
+        uses: Option<u32>,
+    },
+    /// Removes a join token. → [`Reply::Done`], also if there is none
+    RevokeToken {
+        /// Its hash.
+        hash: TokenHash,
+    },
+    /// Which nodes shall vote in a group: the controller's plan. → [`Reply::Done`]
+    SetVoters {
+        /// 0 to the number of groups.
+        group: u32,
+        /// At most [`MAX_VOTERS`], none twice, all enrolled.
+        nodes: Vec<NodeId>,
+    },
 }
 
 /// What the state machine answers.
@@ -348,6 +367,10 @@ pub enum Reply {
     Attached(Attached),
     /// How many dead letters are ready again.
     Redriven(u64),
+    /// How many messages that were worked off are ready again.
+    Replayed(u64),
+    /// How many messages were thrown away.
+    Purged(u64),
     /// Outcome of a conditional write.
     Checkpoint {
         /// Whether it was written.
@@ -357,10 +380,24 @@ pub enum Reply {
     },
     /// Time has passed.
     Ticked {
-        /// Until a delayed message becomes ready or a lease runs out next, in any queue: when the next tick is of use;
-        /// `None`: nothing will.
+        /// Until a delayed message becomes ready, or a lease, session or join token runs out next: when the next tick is
+        /// of use; `None`: nothing will.
         next_due_ms: Option<u64>,
     },
+    /// A session has begun.
+    Session(SessionId),
+    /// For each session of the command, whether it lives.
+    Kept(Vec<bool>),
+    /// How it stands with a lock now.
+    Acquired(Acquired),
+    /// Whether there was something to let go of.
+    Released(bool),
+    /// What became of a transaction.
+    Txn(TxnReply),
+    /// The cluster as it is.
+    Bootstrapped(Bootstrapped),
+    /// The node's number.
+    Enrolled(Enrolled),
     /// The command cannot be carried out; nothing has changed.
     Refused(Refusal),
 }
@@ -391,107 +428,43 @@ pub enum Refusal {
     /// A value is out of its bounds ([`crate::machine::limits`]).
     #[error("{0}")]
     Invalid(String),
-}
-
-/// The grant of a claim.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claimed {
-    /// New leases, then those that got more messages. Leases without any message are left out.
-    pub grants: Vec<Grant>,
-    /// The queue's state, to tell an empty moment from the end.
-    pub state: QueueState,
-    /// Until a key comes due, a delayed message becomes ready or a lease of somebody runs out; 0 if more is due now. Keys and
-    /// messages that a budget keeps back do not count; `None`: nothing will, or the queue grants no claims.
-    pub next_due_ms: Option<u64>,
-}
-
-/// Messages of one key under one lease.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Grant {
-    /// The lease.
-    pub lease: LeaseRef,
-    /// When the lease ends, as a duration from this entry's log time.
-    pub ttl_ms: u64,
-    /// Until the key may be used, from this entry's log time: 0 for keys that were due.
-    pub hold_ms: u64,
-    /// The key's delay.
-    pub delay_ms: u64,
-    /// What the last owner left; only with a new lease.
-    pub note: Option<Bytes>,
-    /// The messages, in the order to work on them.
-    pub messages: Vec<Message>,
-    /// Messages of the key that stay ready behind these.
-    pub ready_left: u64,
-}
-
-/// A leased message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
-    /// Its identity.
-    pub id: MessageId,
-    /// 1 for the first delivery, then 2, 3 …
-    pub attempt: u32,
-    /// How many of the earlier deliveries failed; after [`QueueConfig::max_attempts`] of them it is a dead letter.
-    pub failures: u32,
-    /// How many of the earlier deliveries ended with a lost lease; see [`QueueConfig::max_lost`].
-    pub lost: u32,
-    /// 0 to 9.
-    pub priority: u8,
-    /// As it was put.
-    pub payload: Bytes,
-}
-
-/// Judgement of a completion.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CompletionVerdict {
-    /// Per result: whether it was accepted. All false if the lease no longer stands, but for verdicts that are repeated.
-    pub accepted: Vec<bool>,
-    /// Per result: whether the message is a dead letter now (given up, or its last attempt failed).
-    pub dead: Vec<bool>,
-    /// Whether the key was given back.
-    pub released: bool,
-    /// Messages of the key that are ready.
-    pub ready_left: u64,
-}
-
-/// Answer to [`Command::Attach`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attached {
-    /// The new incarnation.
-    pub consumer: Consumer,
-    /// Every result with a sequence number up to this one was judged.
-    pub judged_upto: u64,
-    /// Those of them (above the released mark) that were refused, ascending.
-    pub refused: Vec<u64>,
-    /// Leases that were ended.
-    pub leases_ended: u64,
-}
-
-/// A queue's numbers. At every log index `accepted = ready + delayed + leased + done + dead`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Messages ever accepted.
-    pub accepted: u64,
-    /// Puts that were duplicates.
-    pub duplicates: u64,
-    /// Ready now.
-    pub ready: u64,
-    /// Waiting for their time.
-    pub delayed: u64,
-    /// In somebody's hands.
-    pub leased: u64,
-    /// Worked off.
-    pub done: u64,
-    /// Given up.
-    pub dead: u64,
-    /// Retries granted after a failed attempt.
-    pub retries: u64,
-    /// Leases that were lost.
-    pub lost: u64,
-    /// Units charged.
-    pub units: u64,
-    /// Bytes charged.
-    pub bytes: u64,
-    /// Keys known.
-    pub keys: u64,
+    /// The session has ended, or never was.
+    #[error("there is no session {0}; open a new one")]
+    NoSession(SessionId),
+    /// There are as many as may be.
+    #[error("{0}")]
+    Full(String),
+    /// The lock is not held under this fence (any more).
+    #[error("the lock {:?} is not held under fence {} (any more)", .0.lock, .0.fence)]
+    StaleFence(Guard),
+    /// The client is not known (any more): what it sent before may have been carried out or not.
+    #[error("client {0:#034x} is not known (any more); take a new id")]
+    NoClient(ClientId),
+    /// The reply to this command is not kept any more: it may have been carried out or not.
+    #[error(
+        "what client {client:#034x} sent up to {upto} is not remembered any more, and {sequence} is among it"
+    )]
+    Forgotten {
+        /// The client.
+        client: ClientId,
+        /// The command's number.
+        sequence: u64,
+        /// The newest number that is not remembered.
+        upto: u64,
+    },
+    /// The cluster has another id.
+    #[error("this is cluster {0:#034x}, not the one that was named")]
+    OtherCluster(u128),
+    /// There is no cluster yet.
+    #[error("there is no cluster yet; bootstrap it first")]
+    NoCluster,
+    /// The node was removed; its identity is refused for ever.
+    #[error("node {0} was removed from the cluster; to join again, begin with an empty data directory")]
+    NodeRemoved(NodeId),
+    /// No such node.
+    #[error("there is no node {0}")]
+    NoNode(NodeId),
+    /// No such join token, or none that is still good.
+    #[error("the join token is not known, has expired or is used up; make a new one")]
+    BadToken,
 }
