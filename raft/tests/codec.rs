@@ -6,8 +6,8 @@ use dolomedes_raft::{
     command::{
         Acquired, Attached, Bootstrapped, Claimed, Command, Compare, Completion, CompletionVerdict, Consumer,
         Enrolled, Entry, FirstNode, Grant, Guard, LeaseRef, Message, MessageId, MessageResult, MoreOf,
-        NewMessage, NodeWish, Outcome, Pace, PurgeFrom, PutStatus, QueueConfig, QueueState, Refusal,
-        RegistryOp, Reply, Retention, TxnReply,
+        NewMessage, NodeWish, Outcome, Pace, PurgeFrom, PutStatus, QueueConfig, QueueState, RecallFrom,
+        Refusal, RegistryOp, Reply, Retention, TxnReply,
     },
 };
 use proptest::{collection::vec, option, prelude::*, sample::select};
@@ -144,6 +144,13 @@ fn guard() -> impl Strategy<Value = Guard> {
     (text(), any::<u64>()).prop_map(|(lock, fence)| Guard { lock, fence })
 }
 
+fn recall_from() -> impl Strategy<Value = RecallFrom> {
+    any::<(Option<u64>, u64, u32)>().prop_map(|(at, index, ordinal)| {
+        let id = MessageId { index, ordinal };
+        at.map_or(RecallFrom::Dead { id }, |at| RecallFrom::Done { at, id })
+    })
+}
+
 fn of_queues() -> impl Strategy<Value = Command> {
     let purge = select(vec![PurgeFrom::Ready, PurgeFrom::Delayed, PurgeFrom::Dead, PurgeFrom::Done]);
     prop_oneof![
@@ -156,6 +163,8 @@ fn of_queues() -> impl Strategy<Value = Command> {
                 limit
             }
         ),
+        (any::<(u64, u64, u32)>(), recall_from())
+            .prop_map(|((queue, worker, limit), from)| { Command::Recall { queue, worker, from, limit } }),
         (any::<(u64, u32)>(), purge, option::of(bytes()))
             .prop_map(|((queue, limit), from, key)| Command::Purge { queue, from, key, limit }),
     ]
@@ -299,6 +308,7 @@ fn queue_reply() -> impl Strategy<Value = Reply> {
         ),
         any::<u64>().prop_map(Reply::Redriven),
         any::<u64>().prop_map(Reply::Replayed),
+        (any::<u64>(), option::of(recall_from())).prop_map(|(moved, next)| Reply::Recalled { moved, next }),
         any::<u64>().prop_map(Reply::Purged),
     ]
 }

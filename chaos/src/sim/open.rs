@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use dolomedes::{
-    crawl::{Window, WindowLimits},
+    crawl::{LEASE_TTL_MS, Window, WindowLimits},
     politeness::PaceRules,
     record::Envelope,
 };
@@ -142,5 +142,7 @@ fn limits(world: &World) -> WindowLimits {
         give_up_probes: PROBES,
         give_up_robots: MAX_ATTEMPTS,
         max_lost: MAX_LOST,
+        lease_ms: LEASE_TTL_MS,
+        poll_ms: None,
     }
 }

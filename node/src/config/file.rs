@@ -60,14 +60,14 @@ fn known_keys() -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::options::OrElseFrom as _;
+    use crate::config::options::{JobOptions, OrElseFrom as _};
 
     #[test]
     fn reads_the_names_of_the_flags() {
         let options = parse("urls = ['http://a/']\nmax-pages = 7\nscope = 'domain'\nallow-net = ['10.0.0.0/8']\nhttp = '2'\nresolve = ['*.x=127.0.0.1']").unwrap();
-        assert_eq!(options.max_pages, Some(7));
+        assert_eq!(options.job.max_pages, Some(7));
         assert_eq!(options.urls, ["http://a/"]);
-        assert_eq!(options.network.resolve[0].pattern, "*.x");
+        assert_eq!(options.job.network.resolve[0].pattern, "*.x");
     }
 
     #[test]
@@ -89,8 +89,8 @@ mod tests {
     #[test]
     fn flags_go_before_the_file() {
         let file = parse("max-pages = 7\nper-host = 3\ninclude = ['a']").unwrap();
-        let flags = CrawlOptions { max_pages: Some(1), include: vec!["b".into()], ..Default::default() };
-        let both = flags.or_else_from(file);
+        let job = JobOptions { max_pages: Some(1), include: vec!["b".into()], ..Default::default() };
+        let both = CrawlOptions { job, ..Default::default() }.or_else_from(file).job;
         assert_eq!((both.max_pages, both.per_host, both.include), (Some(1), Some(3), vec!["b".to_owned()]));
     }
 }

@@ -5,5 +5,5 @@ pub mod file;
 pub mod options;
 pub mod resolve;
 
-pub use options::{CrawlOptions, HttpChoice, NetworkOptions};
+pub use options::{CrawlOptions, HttpChoice, JobOptions, NetworkOptions};
 pub use resolve::{CrawlConfig, JobSpec};

@@ -67,7 +67,7 @@ impl From<StaticName> for String {
 macro_rules! options {
     ($(#[$about:meta])* $group:ident { $($(#[$attr:meta])* $name:ident: $type:ty,)* }) => {
         $(#[$about])*
-        #[derive(Args, Clone, Debug, Default, Deserialize)]
+        #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
         #[serde(rename_all = "kebab-case", default)]
         pub struct $group {
             $($(#[$attr])* pub $name: $type,)*
@@ -158,28 +158,14 @@ options! {
 }
 
 options! {
-    /// Options of a crawl as written: every one may be missing.
-    CrawlOptions {
-    /// Where to start: one or more http or https URLs. Without a scheme, https is assumed
-    #[arg(value_name = "URL")]
-    urls: Vec<String>,
-
-    /// Where the crawl's state lives; the same directory resumes the crawl [default: dolomedes-data]
-    #[arg(long, value_name = "DIR", help_heading = "Files")]
-    data_dir: Option<PathBuf>,
-    /// Where pages.jsonl and WARC files go [default: dolomedes-out]
-    #[arg(long, value_name = "DIR", help_heading = "Files")]
-    out: Option<PathBuf>,
+    /// What a crawl is to do, wherever it runs: every option may be missing.
+    JobOptions {
     /// Also write WARC 1.1 files with an index to OUT/warc
     #[arg(long, help_heading = "Files")]
     warc: bool,
     /// Begin a new WARC file after so many MiB [default: 1024]
     #[arg(long, value_name = "MIB", help_heading = "Files")]
     warc_size: Option<u64>,
-    /// Delete this crawl's state and output first, and start over
-    #[arg(long, help_heading = "Files")]
-    #[serde(skip)]
-    fresh: bool,
 
     /// Milliseconds between two requests to a host; 0 for none [default: 1000]
     #[arg(long, value_name = "MS", help_heading = "Politeness")]
@@ -245,6 +231,31 @@ options! {
     #[command(flatten)]
     #[serde(flatten)]
     network: NetworkOptions,
+    }
+}
+
+options! {
+    /// Options of a crawl on this machine as written: every one may be missing.
+    CrawlOptions {
+    /// Where to start: one or more http or https URLs. Without a scheme, https is assumed
+    #[arg(value_name = "URL")]
+    urls: Vec<String>,
+
+    /// Where the crawl's state lives; the same directory resumes the crawl [default: dolomedes-data]
+    #[arg(long, value_name = "DIR", help_heading = "Files")]
+    data_dir: Option<PathBuf>,
+    /// Where pages.jsonl and WARC files go [default: dolomedes-out]
+    #[arg(long, value_name = "DIR", help_heading = "Files")]
+    out: Option<PathBuf>,
+    /// Delete this crawl's state and output first, and start over
+    #[arg(long, help_heading = "Files")]
+    #[serde(skip)]
+    fresh: bool,
+
+    /// What to do.
+    #[command(flatten)]
+    #[serde(flatten)]
+    job: JobOptions,
 
     /// Print one JSON object with the results on standard output
     #[arg(long, help_heading = "Output")]

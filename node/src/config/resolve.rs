@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use super::options::{CrawlOptions, HttpChoice, NetworkOptions, OrElseFrom as _};
+use super::options::{CrawlOptions, HttpChoice, JobOptions, NetworkOptions, OrElseFrom as _};
 use crate::url::scope::ScopeKind;
 
 /// Sent as User-Agent unless told otherwise. Its first word is looked for in robots.txt.
@@ -86,7 +86,6 @@ pub struct RunConfig {
     pub max_crawl_delay_ms: u64,
     /// Pages of the whole job.
     pub max_pages: Option<u64>,
-
     /// Decoded bytes of the whole job.
     pub max_bytes: Option<u64>,
     /// Pages of a host.
@@ -164,11 +163,24 @@ pub fn resolve(flags: CrawlOptions) -> anyhow::Result<CrawlConfig> {
         "--out and --data-dir must be different directories; both are `{}`",
         out.display()
     );
-    let network = network(&options.network)?;
-    let concurrency = bounded("--concurrency", options.concurrency, 64, MAX_CONCURRENCY)?;
-    let config = CrawlConfig {
-        data_dir,
+    Ok(CrawlConfig {
         fresh: options.fresh,
+        output: OutputConfig { json: options.json, quiet: options.quiet, hosts: options.hosts },
+        ..job(seeds, &options.job, data_dir, out)?
+    })
+}
+
+/// Gives the options of a job their meaning, for a crawl from `seeds`.
+pub fn job(
+    seeds: Vec<String>,
+    options: &JobOptions,
+    data_dir: PathBuf,
+    out: PathBuf,
+) -> anyhow::Result<CrawlConfig> {
+    let options = options.clone();
+    Ok(CrawlConfig {
+        data_dir,
+        fresh: false,
         job: JobSpec {
             seeds,
             scope: options.scope.unwrap_or(ScopeKind::Host),
@@ -187,10 +199,9 @@ pub fn resolve(flags: CrawlOptions) -> anyhow::Result<CrawlConfig> {
         run: RunConfig {
             delay_ms: options.delay.unwrap_or(1_000),
             per_host: bounded("--per-host", options.per_host, 1, MAX_CONCURRENCY)?,
-            concurrency,
+            concurrency: bounded("--concurrency", options.concurrency, 64, MAX_CONCURRENCY)?,
             max_crawl_delay_ms: options.max_crawl_delay.unwrap_or(60_000),
             max_pages: positive("--max-pages", options.max_pages)?,
-
             max_bytes: positive("--max-bytes", options.max_bytes)?,
             max_pages_per_host: positive("--max-pages-per-host", options.max_pages_per_host)?,
             max_bytes_per_host: positive("--max-bytes-per-host", options.max_bytes_per_host)?,
@@ -198,13 +209,13 @@ pub fn resolve(flags: CrawlOptions) -> anyhow::Result<CrawlConfig> {
             retry_delay_ms: options.retry_delay.unwrap_or(2_000),
             warc_size: positive("--warc-size", options.warc_size)?.unwrap_or(1_024).saturating_mul(1 << 20),
         },
-        network,
-        output: OutputConfig { json: options.json, quiet: options.quiet, hosts: options.hosts },
-    };
-    Ok(config)
+        network: network(&options.network)?,
+        output: OutputConfig { json: false, quiet: true, hosts: false },
+    })
 }
 
-fn seeds(urls: &[String]) -> anyhow::Result<Vec<String>> {
+/// Parses the start URLs of a crawl.
+pub fn seeds(urls: &[String]) -> anyhow::Result<Vec<String>> {
     ensure!(
         !urls.is_empty(),
         "no URL to start from; give one or more, e.g. `dolomedes crawl https://example.com/`"
@@ -338,10 +349,14 @@ mod tests {
         CrawlOptions { urls: urls.iter().map(|&url| url.to_owned()).collect(), ..Default::default() }
     }
 
-    fn with_network(change: impl FnOnce(&mut NetworkOptions)) -> CrawlOptions {
+    fn with_job(change: impl FnOnce(&mut JobOptions)) -> CrawlOptions {
         let mut options = with_urls(&["a"]);
-        change(&mut options.network);
+        change(&mut options.job);
         options
+    }
+
+    fn with_network(change: impl FnOnce(&mut NetworkOptions)) -> CrawlOptions {
+        with_job(|job| change(&mut job.network))
     }
 
     #[test]
@@ -366,8 +381,8 @@ mod tests {
             (with_urls(&["http://a:99999/"]), "is not a URL"),
             (with_urls(&["http://[bad/"]), "is not a URL"),
             (with_urls(&["javascript:alert(1)"]), "is not a URL"),
-            (CrawlOptions { concurrency: Some(0), ..with_urls(&["a"]) }, "--concurrency must be 1 to 4096"),
-            (CrawlOptions { max_pages: Some(0), ..with_urls(&["a"]) }, "--max-pages must be at least 1"),
+            (with_job(|job| job.concurrency = Some(0)), "--concurrency must be 1 to 4096"),
+            (with_job(|job| job.max_pages = Some(0)), "--max-pages must be at least 1"),
             (with_network(|network| network.header = vec!["x".into()]), "not of the form"),
             (with_network(|network| network.header = vec!["a b: x".into()]), "no header name"),
             (with_network(|network| network.proxy = Some("ftp://x".into())), "the scheme must be"),

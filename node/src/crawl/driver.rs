@@ -11,8 +11,7 @@ use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use dolomedes_raft::{
     command::{Command, Consumer, LeaseRef, NewMessage, Outcome, QueueId, QueueState, Reply},
-    group::{Group, SubmitError},
-    machine::read,
+    group::SubmitError,
 };
 use tokio::{
     sync::mpsc,
@@ -22,11 +21,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     finish::{Finished, Settled},
+    frontier::Frontier,
     request::RobotsFetched,
     summary::End,
     visit::{Visited, Visitor},
     watch::Watch,
-    window::{HostId, LEASE_TTL_MS, Returned, Start, Window},
+    window::{HostId, Returned, Start, Window},
 };
 use crate::clock::Clock;
 
@@ -56,7 +56,7 @@ struct WorkRef {
 pub(super) struct Driver {
     pub window: Window,
     pub visitor: Arc<Visitor>,
-    pub group: Group,
+    pub frontier: Frontier,
     pub queue: QueueId,
     pub consumer: Consumer,
     pub finisher: mpsc::Sender<Finished>,
@@ -107,14 +107,22 @@ impl Driver {
             state: None,
         };
         let visits = run.visits.clone();
-        let ended = run.until_end().await;
+        let (ended, mut settled) = run.run().await;
         visits.cancel();
+        // The stages hold the spool until what they were given is through, or has failed.
+        while settled.recv().await.is_some() {}
         ended
     }
 }
 
 impl Run {
-    async fn until_end(mut self) -> anyhow::Result<End> {
+    /// Runs to the end and lets go of everything but what the stages still have to say.
+    async fn run(mut self) -> (anyhow::Result<End>, mpsc::UnboundedReceiver<anyhow::Result<Settled>>) {
+        let ended = self.until_end().await;
+        (ended, self.driver.settled)
+    }
+
+    async fn until_end(&mut self) -> anyhow::Result<End> {
         let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
         housekeeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -179,7 +187,7 @@ impl Run {
                 keys: plan.keys,
                 per_key: plan.per_key,
                 more: plan.more,
-                ttl_ms: LEASE_TTL_MS,
+                ttl_ms: self.driver.window.lease_ms(),
             };
             self.ask(command, move |answer| Event::Claimed { answer, asked_at: now });
         }
@@ -211,9 +219,9 @@ impl Run {
         event: impl FnOnce(Result<Reply, SubmitError>) -> Event + Send + 'static,
     ) {
         self.asking += 1;
-        let (group, events) = (self.driver.group.clone(), self.events_in.clone());
+        let (frontier, events) = (self.driver.frontier.clone(), self.events_in.clone());
         tokio::spawn(async move {
-            let answer = group.submit(command).await;
+            let answer = frontier.submit(command).await;
             // The loop has ended if nobody listens.
             let _ = events.send(event(answer)).await;
         });
@@ -264,6 +272,16 @@ impl Run {
         match event {
             Event::Claimed { answer, asked_at } => {
                 self.asking -= 1;
+                if answer == Err(SubmitError::Unknown) {
+                    // There may be leases now that nobody here knows of. Attaching anew ends them; what is in hand is
+                    // finished first.
+                    tracing::info!("the outcome of a claim is unknown; beginning anew");
+                    self.driver.window.handle_claimed(false, None, now);
+                    if self.stopping_since.is_none() {
+                        self.begin_stop();
+                    }
+                    return Ok(());
+                }
                 let claimed = match answer.context("cannot claim work")? {
                     Reply::Claimed(claimed) => claimed,
                     Reply::Refused(refusal) => bail!("cannot claim work: {refusal}"),
@@ -383,22 +401,24 @@ impl Run {
                 queue: self.driver.queue,
                 consumer: self.driver.consumer,
                 leases: leases.clone(),
-                ttl_ms: LEASE_TTL_MS,
+                ttl_ms: self.driver.window.lease_ms(),
             };
             self.ask(command, move |answer| Event::Renewed { answer, leases, asked_at: now });
         }
     }
 
     fn refresh_watch(&self, now: u64) {
-        let number = self.driver.group.number();
-        let queue = self.driver.queue;
-        // Watchers only miss a refresh if this fails; the group itself reports a broken engine.
-        if let Ok(Some(info)) = self
-            .driver
-            .group
-            .view(|reader, generation| read::State::new(reader, number, generation).queue(queue))
-        {
-            self.driver.watch.set_counters(info.counters);
+        let (frontier, queue, watch) =
+            (self.driver.frontier.clone(), self.driver.queue, self.driver.watch.clone());
+        // One at a time: where the last one is still under way, watchers see its numbers a little later.
+        if let Ok(turn) = self.driver.watch.refreshing() {
+            tokio::spawn(async move {
+                // Watchers only miss a refresh if this fails; a group reports a broken engine itself.
+                if let Ok(info) = frontier.info(queue).await {
+                    watch.set_counters(info.counters);
+                }
+                drop(turn);
+            });
         }
         self.driver.watch.set_hosts(self.driver.window.describe(now, HOSTS_DESCRIBED));
     }

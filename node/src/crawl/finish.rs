@@ -9,18 +9,15 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow, bail};
-use dolomedes_raft::{
-    command::{
-        Command, Completion, Consumer, LeaseRef, MessageId, MessageResult, NewMessage, Outcome, Pace,
-        PutStatus, QueueId, Reply,
-    },
-    group::Group,
+use dolomedes_raft::command::{
+    Command, Completion, Consumer, LeaseRef, MessageId, MessageResult, NewMessage, Outcome, Pace, PutStatus,
+    QueueId, Reply,
 };
 use dolomedes_storage::spool::Spool;
 use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
-use super::{harvest::message_bytes, rules::Rules};
+use super::{frontier::Frontier, harvest::message_bytes, rules::Rules};
 use crate::{record::Envelope, sink::DeliveryHandle, totals::Class};
 
 /// Results that one batch takes at most.
@@ -105,7 +102,7 @@ pub(super) struct Settled {
 
 /// What the stages share.
 pub(super) struct Finisher {
-    pub group: Group,
+    pub frontier: Frontier,
     pub queue: QueueId,
     pub consumer: Consumer,
     pub rules: Arc<Rules>,
@@ -189,7 +186,7 @@ impl Finisher {
             let put = Command::Put { queue: self.queue, messages: sent };
             let span = tracing::debug_span!("scheduler.enqueue", messages = identities.len());
             let statuses =
-                match self.group.submit(put).instrument(span).await.context("cannot queue links")? {
+                match self.frontier.submit(put).instrument(span).await.context("cannot queue links")? {
                     Reply::Put(statuses) => statuses,
                     Reply::Refused(refusal) => bail!("cannot queue links: {refusal}"),
                     other => bail!("cannot queue links: unexpected answer {other:?}"),
@@ -302,7 +299,7 @@ impl Finisher {
             completions,
             released_upto: self.delivery.released(),
         };
-        let verdicts = match self.group.submit(command).await.context("cannot hand results in")? {
+        let verdicts = match self.frontier.submit(command).await.context("cannot hand results in")? {
             Reply::Completed(verdicts) => verdicts,
             Reply::Refused(refusal) => bail!("cannot hand results in: {refusal}"),
             other => bail!("cannot hand results in: unexpected answer {other:?}"),

@@ -3,6 +3,7 @@
 
 mod driver;
 mod finish;
+mod frontier;
 mod harvest;
 mod host;
 mod judge;
@@ -32,7 +33,9 @@ use tokio_util::sync::CancellationToken;
 
 use self::{driver::Driver, finish::Finisher, visit::Visitor};
 pub(crate) use self::{
+    frontier::{Frontier, Shared},
     judge::{Meaning, meaning},
+    open::{Place, Taken, queue_rules, random_seed},
     request::Requester,
 };
 pub use self::{
@@ -42,7 +45,7 @@ pub use self::{
     watch::Watch,
     window::{AfterResult, ClaimPlan, HostId, LEASE_TTL_MS, Returned, Start, Window, WindowLimits, Work},
 };
-use crate::{clock::Clock, config::CrawlConfig, politeness::PaceRules, totals::Totals};
+use crate::{clock::Clock, config::CrawlConfig, politeness::PaceRules, sink::WarcOptions, totals::Totals};
 
 /// Failed probes of a host, after the failures that opened its breaker, until it is given up.
 const PROBES: u32 = 3;
@@ -63,49 +66,30 @@ pub async fn run(config: CrawlConfig, watch: Arc<Watch>, stop: CancellationToken
     // Mistakes in the options are reported before anything is touched, above all before --fresh.
     let requester = Requester::new(&config.network, config.job.warc, config.run.retry_delay_ms, clock)
         .map_err(crate::cli::Usage)?;
-    let open::Job { node, group, queue, consumer, spool, delivery, rules, already_finished } =
-        open::open(&config, &watch, clock).await?;
+    let node = open::embedded(&config, clock).await?;
     let failed = node.failed();
-    let delivery = Arc::new(delivery);
-    let run = async {
-        if already_finished {
-            return Ok(End::Finished);
-        }
-        let visitor = Visitor {
-            requester,
-            rules: rules.clone(),
-            watch: watch.clone(),
-            clock,
-            job: open::JOB.to_owned(),
-            max_attempts: config.run.max_attempts,
-            retry_delay_ms: config.run.retry_delay_ms,
-            traps: Mutex::new(HashMap::new()),
-        };
-        let finisher = Finisher { group: group.clone(), queue, consumer, rules, delivery: delivery.clone() };
-        let depth = RESULTS_PER_REQUEST * config.run.concurrency as usize;
-        let (finisher, settled) = finisher.start(spool, depth);
-        let window = Window::new(limits(&config));
-        let (group, watch) = (group.clone(), watch.clone());
-        let visitor = Arc::new(visitor);
-        Driver { window, visitor, group, queue, consumer, finisher, settled, watch, clock, stop }.run().await
+    let frontier = Frontier::Embedded(node.group());
+    let place = Place {
+        job: open::JOB.to_owned(),
+        worker: open::WORKER,
+        spool: node.dir().spool(),
+        sinks: node.dir().sinks(),
+        warc_name: WarcOptions::default().name,
     };
-    let end = tokio::select! {
-        end = run => end,
+    let run = async {
+        let taken = open::take_job(&node.group(), &config).await?;
+        let queue = taken.queue;
+        let limits = limits(&config);
+        let worked =
+            work(&frontier, &place, taken, &config, limits, requester, watch.clone(), clock, stop).await?;
+        let ended = Ended { worked, started };
+        open::summarize(&frontier, queue, &config, &watch, ended).await
+    };
+    let summary = tokio::select! {
+        summary = run => summary,
         reason = failed => Err(anyhow!(reason)),
     };
-    let summary = match end {
-        Ok(end) => deliver_rest(&delivery, end == End::Finished).await.and_then(|()| {
-            let totals = delivery.totals();
-            let ended = Ended { end, already_finished, totals, started };
-            open::summarize(&group, queue, &config, &watch, ended)
-        }),
-        // Its own failure explains more than that the crawl could not go on without it.
-        Err(error) => Err(match delivery.failure() {
-            Some(failure) => anyhow!(failure).context("records cannot be delivered"),
-            None => error,
-        }),
-    };
-    drop((group, delivery));
+    drop(frontier);
     match summary {
         Ok(summary) => {
             node.close().await.context("cannot close the data directory")?;
@@ -115,6 +99,63 @@ pub async fn run(config: CrawlConfig, watch: Arc<Watch>, stop: CancellationToken
             close_after_failure(node).await;
             Err(error)
         }
+    }
+}
+
+/// Works on a job until it ends or `stop` is cancelled, and brings every record that was judged to the sinks. When this
+/// returns, nothing of it uses the files of `place` any more.
+#[expect(clippy::too_many_arguments, reason = "each is another part of the job's surroundings")]
+pub(crate) async fn work(
+    frontier: &Frontier,
+    place: &Place,
+    taken: Taken,
+    config: &CrawlConfig,
+    limits: WindowLimits,
+    requester: Requester,
+    watch: Arc<Watch>,
+    clock: Clock,
+    stop: CancellationToken,
+) -> anyhow::Result<Worked> {
+    let queue = taken.queue;
+    let open::Job { consumer, spool, delivery, rules, already_finished } =
+        open::open(frontier, place, taken, config, &watch, clock).await?;
+    let delivery = Arc::new(delivery);
+    let end = if already_finished {
+        Ok(End::Finished)
+    } else {
+        let visitor = Visitor {
+            requester,
+            rules: rules.clone(),
+            watch: watch.clone(),
+            clock,
+            job: place.job.clone(),
+            max_attempts: config.run.max_attempts,
+            retry_delay_ms: config.run.retry_delay_ms,
+            traps: Mutex::new(HashMap::new()),
+        };
+        let frontier = frontier.clone();
+        let finisher =
+            Finisher { frontier: frontier.clone(), queue, consumer, rules, delivery: delivery.clone() };
+        let depth = RESULTS_PER_REQUEST * config.run.concurrency as usize;
+        let (finisher, settled) = finisher.start(spool, depth);
+        let window = Window::new(limits);
+        let visitor = Arc::new(visitor);
+        let driver =
+            Driver { window, visitor, frontier, queue, consumer, finisher, settled, watch, clock, stop };
+        driver.run().await
+    };
+    // Also after a failure: what was judged before is delivered, and the files are let go.
+    let delivered = deliver_rest(&delivery, matches!(end, Ok(End::Finished))).await;
+    match end {
+        Ok(end) => {
+            delivered?;
+            Ok(Worked { end, already_finished, totals: delivery.totals() })
+        }
+        // The sinks' own failure explains more than that the crawl could not go on without them.
+        Err(error) => Err(match delivery.failure() {
+            Some(failure) => anyhow!(failure).context("records cannot be delivered"),
+            None => error,
+        }),
     }
 }
 
@@ -128,11 +169,19 @@ async fn deliver_rest(delivery: &Arc<crate::sink::DeliveryHandle>, finished: boo
         .map_err(|failure| anyhow!(failure).context("the last records cannot be delivered"))
 }
 
+/// What working on a job came to.
+pub(crate) struct Worked {
+    /// Why it ended.
+    pub end: End,
+    /// Whether the job was finished before.
+    pub already_finished: bool,
+    /// What the records of this node count up to.
+    pub totals: Totals,
+}
+
 /// How a run ended.
 struct Ended {
-    end: End,
-    already_finished: bool,
-    totals: Totals,
+    worked: Worked,
     started: Instant,
 }
 
@@ -148,7 +197,7 @@ async fn close_after_failure(node: Embedded) {
     }
 }
 
-fn limits(config: &CrawlConfig) -> WindowLimits {
+pub(crate) fn limits(config: &CrawlConfig) -> WindowLimits {
     let run = &config.run;
     let breaker_failures = run.max_attempts;
     WindowLimits {
@@ -165,5 +214,7 @@ fn limits(config: &CrawlConfig) -> WindowLimits {
         give_up_probes: PROBES,
         give_up_robots: run.max_attempts,
         max_lost: MAX_LOST,
+        lease_ms: LEASE_TTL_MS,
+        poll_ms: None,
     }
 }

@@ -1,7 +1,7 @@
-//! Opening a job: the node, the queue with its description, the spool and the sinks; and taking up what an earlier run left
-//! unfinished, so that no record is repeated or lost.
+//! Opening a job: the spool and the sinks; and taking up what an earlier run left unfinished, so that no record is repeated
+//! or lost. For an embedded node, the queue with its description, too.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use dolomedes_raft::{
     command::{Attached, Command, Consumer, Counters, QueueConfig, QueueId, QueueState, Reply},
     embedded::{Embedded, EmbeddedOptions},
     group::{Group, GroupOptions},
-    machine::read::{QueueInfo, State},
+    machine::read::State,
 };
 use dolomedes_storage::{
     directory::DataDir,
@@ -17,7 +17,7 @@ use dolomedes_storage::{
     spool::{Spool, SpoolOptions},
 };
 
-use super::{Ended, Stats, Summary, Watch, finish::Finisher, rules::Rules};
+use super::{Ended, Stats, Summary, Watch, Worked, finish::Finisher, frontier::Frontier, rules::Rules};
 use crate::{
     clock::Clock,
     config::{CrawlConfig, JobSpec},
@@ -29,7 +29,7 @@ use crate::{
 /// The name of the one job of an embedded crawl.
 pub(super) const JOB: &str = "crawl";
 /// The worker number of the one node.
-const WORKER: u64 = 1;
+pub(super) const WORKER: u64 = 1;
 /// URLs waiting at most: far above any crawl on one disk.
 const CAPACITY: u64 = 1 << 40;
 /// Records handed in again by one command: they carry no notes, so it stays well below its bound.
@@ -37,11 +37,34 @@ const TAKE_UP_RECORDS: usize = 512;
 /// Bytes of the spool that are read at once when it is taken up.
 const TAKE_UP_BYTES: usize = 4 << 20;
 
+/// Where a node works on a job.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// The job's name.
+    pub job: String,
+    /// The node as a worker on the job.
+    pub worker: u64,
+    /// Directory of the spool.
+    pub spool: PathBuf,
+    /// Directory of the sinks' marks.
+    pub sinks: PathBuf,
+    /// What the names of WARC files begin with.
+    pub warc_name: String,
+}
+
+/// A job as the state machine has it.
+#[derive(Clone, Debug)]
+pub(crate) struct Taken {
+    /// Its queue.
+    pub queue: QueueId,
+    /// Its description, with all seeds that it ever had and the key of its fingerprints.
+    pub spec: JobSpec,
+    /// The state in which it was found; `None` for a new one.
+    pub before: Option<QueueState>,
+}
+
 /// An opened job.
 pub(super) struct Job {
-    pub node: Embedded,
-    pub group: Group,
-    pub queue: QueueId,
     pub consumer: Consumer,
     pub spool: Spool,
     pub delivery: DeliveryHandle,
@@ -49,8 +72,8 @@ pub(super) struct Job {
     pub already_finished: bool,
 }
 
-/// Opens the job that `config` describes.
-pub(super) async fn open(config: &CrawlConfig, watch: &Watch, clock: Clock) -> anyhow::Result<Job> {
+/// Opens the embedded node of `config`.
+pub(super) async fn embedded(config: &CrawlConfig, clock: Clock) -> anyhow::Result<Embedded> {
     // Mistakes in patterns and seeds are reported before anything is touched.
     let rules = Rules::new(config, 0, year(clock)).map_err(|error| crate::cli::Usage(error.into()))?;
     for seed in &config.job.seeds {
@@ -67,68 +90,49 @@ pub(super) async fn open(config: &CrawlConfig, watch: &Watch, clock: Clock) -> a
         group: GroupOptions::default(),
         engine: RocksOptions::default(),
     };
-    let node = Embedded::open(&config.data_dir, options).await?;
-    match open_on(&node, config, watch, clock).await {
-        Ok(parts) => Ok(parts.on(node)),
-        Err(error) => {
-            super::close_after_failure(node).await;
-            Err(error)
-        }
-    }
+    Ok(Embedded::open(&config.data_dir, options).await?)
 }
 
-/// A job before it owns its node.
-struct Parts {
-    group: Group,
-    queue: QueueId,
-    consumer: Consumer,
-    spool: Spool,
-    delivery: DeliveryHandle,
-    rules: Arc<Rules>,
-    already_finished: bool,
-}
-
-impl Parts {
-    fn on(self, node: Embedded) -> Job {
-        let Parts { group, queue, consumer, spool, delivery, rules, already_finished } = self;
-        Job { node, group, queue, consumer, spool, delivery, rules, already_finished }
-    }
-}
-
-async fn open_on(
-    node: &Embedded,
+/// Opens the job `taken` at `place`, where `config` says how to work on it.
+pub(super) async fn open(
+    frontier: &Frontier,
+    place: &Place,
+    taken: Taken,
     config: &CrawlConfig,
     watch: &Watch,
     clock: Clock,
-) -> anyhow::Result<Parts> {
-    let group = node.group();
-    let (queue, spec, before) = take_job(&group, config).await?;
+) -> anyhow::Result<Job> {
+    let Taken { queue, spec, before } = taken;
     // The scope is that of all seeds that the job ever had.
     let whole =
         CrawlConfig { job: JobSpec { seeds: spec.seeds.clone(), ..config.job.clone() }, ..config.clone() };
     let rules = Arc::new(Rules::new(&whole, spec.hash_seed, year(clock))?);
 
-    let marks = Marks::open(&node.dir().sinks())?;
+    let marks = Marks::open(&place.sinks)?;
     let mut sinks: Vec<Box<dyn Sink>> = vec![Box::new(JsonLines::open(&config.job.out, &marks)?)];
     if config.job.warc {
-        let warc = WarcOptions { rotate_bytes: config.run.warc_size, ..WarcOptions::default() };
+        let warc = WarcOptions {
+            name: place.warc_name.clone(),
+            rotate_bytes: config.run.warc_size,
+            ..WarcOptions::default()
+        };
         sinks.push(Box::new(Warc::open(&config.job.out, &marks, warc)?));
     }
-    let (spool, recovered) = Spool::open(&node.dir().spool(), SpoolOptions::default())?;
+    let (spool, recovered) = Spool::open(&place.spool, SpoolOptions::default())?;
     if recovered.cut_bytes > 0 {
         tracing::info!(bytes = recovered.cut_bytes, "cut an unfinished write off the spool");
     }
     let delivery = Delivery::new(spool.reader(), sinks, &marks, DeliveryOptions::default())?;
     let first = delivery.next_seq();
     let delivery = DeliveryHandle::spawn(delivery)?;
-    hand_in_again(&group, &spool).await?;
+    hand_in_again(frontier, place, &spool).await?;
     if before.is_some() {
-        watch.set_resumed(info(&group, queue)?.counters);
+        watch.set_resumed(frontier.info(queue).await?.counters);
     }
-    let consumer = attach(&group, &spool, first, &delivery).await?;
+    let consumer = attach(frontier, place, &spool, first, &delivery).await?;
 
     let finisher = Finisher {
-        group: group.clone(),
+        frontier: frontier.clone(),
         queue,
         consumer,
         rules: rules.clone(),
@@ -141,12 +145,12 @@ async fn open_on(
     finisher.put(seeds).await?;
     let delivery = Arc::into_inner(finisher.delivery).context("the delivery is in use")?;
 
-    let state = info(&group, queue)?.state;
+    let state = frontier.info(queue).await?.state;
     let already_finished = before == Some(QueueState::Finished) && state == QueueState::Finished;
     if state == QueueState::Finished && !already_finished {
         tracing::debug!("nothing is left to do");
     }
-    Ok(Parts { group, queue, consumer, spool, delivery, rules, already_finished })
+    Ok(Job { consumer, spool, delivery, rules, already_finished })
 }
 
 fn year(clock: Clock) -> u16 {
@@ -154,26 +158,27 @@ fn year(clock: Clock) -> u16 {
     date.get(..4).and_then(|year| year.parse().ok()).unwrap_or(2_026)
 }
 
-/// Creates the job, or checks that the stored one can go on under `config` and gives it the new limits. Returns its queue,
-/// its description and, for an old one, the state that it was in.
-async fn take_job(
-    group: &Group,
-    config: &CrawlConfig,
-) -> anyhow::Result<(QueueId, JobSpec, Option<QueueState>)> {
+/// The rules of a crawl's queue. `retention_ms`: how long what was done is remembered.
+pub(crate) fn queue_rules(config: &CrawlConfig, retention_ms: u64) -> QueueConfig {
     let run = &config.run;
-    let rules = QueueConfig {
+    QueueConfig {
         max_attempts: run.max_attempts,
         // Settled by the crawl itself, so that there is a record of it.
         max_lost: u32::MAX,
         capacity: CAPACITY,
         key_delay_ms: run.delay_ms,
-        retention_ms: 0,
+        retention_ms,
         unit_budget: run.max_pages,
         byte_budget: run.max_bytes,
         key_unit_budget: run.max_pages_per_host,
         key_byte_budget: run.max_bytes_per_host,
         finishes: true,
-    };
+    }
+}
+
+/// Creates the job, or checks that the stored one can go on under `config` and gives it the new limits.
+pub(super) async fn take_job(group: &Group, config: &CrawlConfig) -> anyhow::Result<Taken> {
+    let rules = queue_rules(config, 0);
     let number = group.number();
     let stored = group.view(|reader, generation| {
         let state = State::new(reader, number, generation);
@@ -189,7 +194,7 @@ async fn take_job(
         };
         let reply = group.submit(create).await.context("cannot create the job")?;
         let Reply::Queue { queue, .. } = reply else { bail!("cannot create the job: {reply:?}") };
-        return Ok((queue, spec, None));
+        return Ok(Taken { queue, spec, before: None });
     };
     let mut spec: JobSpec = serde_json::from_slice(&spec)
         .context("the data directory's job has a description that this release cannot read")?;
@@ -200,11 +205,11 @@ async fn take_job(
         Command::ConfigureQueue { queue, config: rules, spec: Some(Bytes::from(serde_json::to_vec(&spec)?)) };
     let reply = group.submit(configure).await.context("cannot go on with the job")?;
     ensure!(reply == Reply::Done, "cannot go on with the job: {reply:?}");
-    Ok((queue, spec, Some(info.state)))
+    Ok(Taken { queue, spec, before: Some(info.state) })
 }
 
 /// An unpredictable key for the hash of URLs.
-fn random_seed() -> anyhow::Result<u64> {
+pub(crate) fn random_seed() -> anyhow::Result<u64> {
     use std::io::Read as _;
     let mut bytes = [0; 8];
     std::fs::File::open("/dev/urandom")
@@ -214,11 +219,8 @@ fn random_seed() -> anyhow::Result<u64> {
 }
 
 /// Hands in the completions that an earlier run had spooled and that were never judged, under their own fences.
-async fn hand_in_again(group: &Group, spool: &Spool) -> anyhow::Result<()> {
-    let number = group.number();
-    let judged_upto = group
-        .view(|reader, generation| State::new(reader, number, generation).consumer(WORKER))?
-        .map_or(0, |consumer| consumer.judged_upto);
+async fn hand_in_again(frontier: &Frontier, place: &Place, spool: &Spool) -> anyhow::Result<()> {
+    let judged_upto = frontier.judged_upto(place.worker).await?;
     ensure!(
         judged_upto <= spool.last_seq(),
         "the data directory is damaged: records up to {judged_upto} were acknowledged, but the spool ends at {}; start \
@@ -248,7 +250,7 @@ async fn hand_in_again(group: &Group, spool: &Spool) -> anyhow::Result<()> {
             };
             // Refused as a whole under an epoch that was superseded: the receipt does not cover the records then, and
             // they are not real.
-            group.submit(command).await.context("cannot hand in what an earlier run had finished")?;
+            frontier.submit(command).await.context("cannot hand in what an earlier run had finished")?;
         }
     }
     Ok(())
@@ -256,12 +258,14 @@ async fn hand_in_again(group: &Group, spool: &Spool) -> anyhow::Result<()> {
 
 /// Begins a new incarnation, whose receipt says which records of the spool, from `first` on, are real.
 async fn attach(
-    group: &Group,
+    frontier: &Frontier,
+    place: &Place,
     spool: &Spool,
     first: u64,
     delivery: &DeliveryHandle,
 ) -> anyhow::Result<Consumer> {
-    let reply = group.submit(Command::Attach { node: WORKER }).await.context("cannot attach to the job")?;
+    let attach = Command::Attach { node: place.worker };
+    let reply = frontier.submit(attach).await.context("cannot attach to the job")?;
     let Reply::Attached(Attached { consumer, judged_upto, refused, leases_ended }) = reply else {
         bail!("cannot attach to the job: {reply:?}");
     };
@@ -272,25 +276,18 @@ async fn attach(
     Ok(consumer)
 }
 
-fn info(group: &Group, queue: QueueId) -> anyhow::Result<QueueInfo> {
-    let number = group.number();
-    group
-        .view(|reader, generation| State::new(reader, number, generation).queue(queue))?
-        .context("the job has vanished from the state machine")
-}
-
 /// The numbers of the job at its end.
-pub(super) fn summarize(
-    group: &Group,
+pub(super) async fn summarize(
+    frontier: &Frontier,
     queue: QueueId,
     config: &CrawlConfig,
     watch: &Watch,
     ended: Ended,
 ) -> anyhow::Result<Summary> {
-    let counters: Counters = info(group, queue)?.counters;
+    let counters: Counters = frontier.info(queue).await?.counters;
     let stats = &watch.stats;
     let pages_now = Stats::get(&stats.pages);
-    let Ended { end, already_finished, totals, started } = ended;
+    let Ended { worked: Worked { end, already_finished, totals }, started } = ended;
     let seconds = started.elapsed().as_secs_f64();
     Ok(Summary {
         end,

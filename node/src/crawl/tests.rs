@@ -15,6 +15,8 @@ fn limits() -> WindowLimits {
         give_up_probes: 3,
         give_up_robots: 3,
         max_lost: 100,
+        lease_ms: 60_000,
+        poll_ms: None,
     }
 }
 

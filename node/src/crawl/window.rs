@@ -25,7 +25,7 @@ use crate::{
     robots::RobotsVerdict,
 };
 
-/// Leases last so long; renewed at half.
+/// Leases last so long unless told otherwise; renewed at half.
 pub const LEASE_TTL_MS: u64 = 60_000;
 /// No request is started under a lease with less than this left.
 const LEASE_MARGIN_MS: u64 = 5_000;
@@ -53,6 +53,10 @@ pub struct WindowLimits {
     pub give_up_robots: u32,
     /// A URL that was leased at so many crashes is settled without a request: it may be what crashes the crawler.
     pub max_lost: u32,
+    /// How long leases last, in milliseconds; renewed at half. So long a crashed crawler keeps others from its hosts.
+    pub lease_ms: u64,
+    /// Where others put and work, too: how often to look for work while there is none, in milliseconds.
+    pub poll_ms: Option<u64>,
 }
 
 /// A host in the window. Numbers are never reused, so that late events cannot hit another host.
@@ -186,6 +190,11 @@ impl Window {
             asked_keys: false,
             stopping: false,
         }
+    }
+
+    /// How long the leases are that it asks for, in milliseconds.
+    pub fn lease_ms(&self) -> u64 {
+        self.limits.lease_ms
     }
 
     /// Requests running.
@@ -520,10 +529,17 @@ impl Window {
         }
         if got {
             self.want_claim(now);
-        } else if let Some(after) = next_due_ms.filter(|_| self.asked_keys) {
-            let at = now + after.max(1);
+        } else if let Some(after) = self.look_again(next_due_ms) {
+            let at = now + after;
             self.claim_at = Some(self.claim_at.map_or(at, |other| other.min(at)));
         }
+    }
+
+    /// How long to wait after a claim that got nothing.
+    fn look_again(&self, next_due_ms: Option<u64>) -> Option<u64> {
+        let due = next_due_ms.filter(|_| self.asked_keys).map(|after| after.max(1));
+        // What somebody else puts, and when somebody else is done, is not said.
+        due.into_iter().chain(self.limits.poll_ms).min()
     }
 
     /// The frontier has new work, or may have.
@@ -552,7 +568,7 @@ impl Window {
     /// Leases to renew now.
     pub fn renew_plan(&mut self, now: u64) -> Vec<LeaseRef> {
         let mut due: Vec<&Host> =
-            self.hosts.values().filter(|host| host.lease_until < now + LEASE_TTL_MS / 2).collect();
+            self.hosts.values().filter(|host| host.lease_until < now + self.limits.lease_ms / 2).collect();
         due.sort_by(|a, b| (a.lease_until, &a.lease.key).cmp(&(b.lease_until, &b.lease.key)));
         due.iter().take(MAX_MORE).map(|host| host.lease.clone()).collect()
     }
@@ -564,7 +580,7 @@ impl Window {
         }
         let host = self.by_key.get(&lease.key).and_then(|id| self.hosts.get_mut(id));
         if let Some(host) = host.filter(|host| host.lease.fence == lease.fence) {
-            host.lease_until = host.lease_until.max(asked_at + LEASE_TTL_MS);
+            host.lease_until = host.lease_until.max(asked_at + self.limits.lease_ms);
         }
     }
 

@@ -5,6 +5,8 @@ mod controller;
 mod node;
 pub mod plan;
 mod presence;
+mod question;
+mod reach;
 mod seat;
 mod wire;
 

@@ -175,6 +175,10 @@ impl ClusterNode {
         self.shared.number
     }
 
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// The cluster's id.
     pub fn cluster(&self) -> u128 {
         self.shared.cluster

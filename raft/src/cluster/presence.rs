@@ -85,8 +85,11 @@ pub(super) async fn tell(shared: Arc<Shared>) {
         };
         let Some(to) = leader.or_else(|| members.get(turn % members.len().max(1)).copied()) else { continue };
         match ask(&shared, to, Ask::Presence { address: shared.advertise() }).await {
-            Ok(Answer::Known { leader, nodes }) => {
+            Ok(Answer::Known { leader, nodes, leaders: all }) => {
                 let mut leaders = shared.leaders.lock().unwrap_or_else(PoisonError::into_inner);
+                if !nodes.is_empty() {
+                    *leaders = all;
+                }
                 match leader {
                     Some(leader) => leaders.insert(META, leader),
                     None => leaders.remove(&META),
@@ -133,7 +136,17 @@ pub(super) async fn move_to(shared: &Shared, node: u64, address: String) -> Resu
 
 /// Asks a node.
 pub(super) async fn ask(shared: &Shared, to: u64, ask: Ask) -> Result<Answer, PeerError> {
-    let answer = shared.peers.call(to, Lane::Control, wire::encode_ask(&ask), PATIENCE).await?;
+    ask_within(shared, to, ask, PATIENCE).await
+}
+
+/// Asks a node, and waits so long for its answer.
+pub(super) async fn ask_within(
+    shared: &Shared,
+    to: u64,
+    ask: Ask,
+    patience: Duration,
+) -> Result<Answer, PeerError> {
+    let answer = shared.peers.call(to, Lane::Control, wire::encode_ask(&ask), patience).await?;
     wire::decode_answer(&answer).map_err(|error| PeerError::Lost { node: to, detail: error.to_string() })
 }
 
@@ -151,9 +164,21 @@ pub(super) async fn answer(shared: &Arc<Shared>, from: u64, ask: Ask) -> Result<
             if leads && nodes.get(&from) != Some(&address) {
                 move_to(shared, from, address).await?;
             }
-            Ok(Answer::Known { leader, nodes })
+            let leaders = if leads {
+                shared.leaders.lock().unwrap_or_else(PoisonError::into_inner).clone()
+            } else {
+                BTreeMap::new()
+            };
+            Ok(Answer::Known { leader, nodes, leaders })
         }
         Ask::Picture => Ok(Answer::Picture(controller::own_groups(shared))),
+        Ask::Group { group, question } => {
+            let told = match shared.groups.get(&group) {
+                Some(group) => question.answer(group).await,
+                None => return Err(format!("there is no group {group} here")),
+            };
+            Ok(Answer::Group(told))
+        }
         Ask::Carry(step) => controller::carry_here(shared, step).await.map(|()| Answer::Carried),
     }
 }

@@ -6,7 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use dolomedes_storage::codec::{DecodeError, Decoder, Encoder};
 
-use super::plan::{GroupState, Step};
+use super::{
+    plan::{GroupState, Step},
+    question::{self, Question, Told},
+};
+use crate::group::SubmitError;
 
 /// Begins every message here. Those of consensus begin with their own version, which is another number.
 pub(super) const TAG: u8 = 0xD0;
@@ -24,6 +28,13 @@ pub(super) enum Ask {
     Picture,
     /// Carry this step out, as the leader of its group.
     Carry(Step),
+    /// Something about a group that the receiver leads.
+    Group {
+        /// The group.
+        group: u32,
+        /// What.
+        question: Question,
+    },
 }
 
 /// An answer.
@@ -35,11 +46,15 @@ pub(super) enum Answer {
         leader: Option<u64>,
         /// The nodes; empty from anybody else.
         nodes: BTreeMap<u64, String>,
+        /// The leaders of all groups, likewise.
+        leaders: BTreeMap<u32, u64>,
     },
     /// The groups that the receiver leads.
     Picture(BTreeMap<u32, GroupState>),
     /// The step was carried out.
     Carried,
+    /// To a question about a group.
+    Group(Result<Told, SubmitError>),
 }
 
 pub(super) fn encode_ask(ask: &Ask) -> Bytes {
@@ -53,6 +68,11 @@ pub(super) fn encode_ask(ask: &Ask) -> Bytes {
             put_step(&mut to, step);
             &mut to
         }
+        Ask::Group { group, question } => {
+            to.u8(4).uint((*group).into());
+            question::put_question(&mut to, question);
+            &mut to
+        }
     };
     to.finish().into()
 }
@@ -63,6 +83,7 @@ pub(super) fn decode_ask(bytes: &[u8]) -> Result<Ask, DecodeError> {
         1 => Ask::Presence { address: from.str()?.to_owned() },
         2 => Ask::Picture,
         3 => Ask::Carry(step(&mut from)?),
+        4 => Ask::Group { group: from.uint32()?, question: question::question(&mut from)? },
         _ => return Err(from.error("there is no such question")),
     };
     from.finish()?;
@@ -73,7 +94,7 @@ pub(super) fn encode_answer(answer: &Answer) -> Bytes {
     let mut to = Encoder::versioned(TAG);
     to.u8(VERSION);
     match answer {
-        Answer::Known { leader, nodes } => {
+        Answer::Known { leader, nodes, leaders } => {
             to.u8(1);
             to.option(*leader, |to, leader| {
                 to.uint(leader);
@@ -81,6 +102,10 @@ pub(super) fn encode_answer(answer: &Answer) -> Bytes {
             let nodes: Vec<(&u64, &String)> = nodes.iter().collect();
             to.list(&nodes, |to, (node, address)| {
                 to.uint(**node).str(address);
+            });
+            let leaders: Vec<(&u32, &u64)> = leaders.iter().collect();
+            to.list(&leaders, |to, (group, leader)| {
+                to.uint((**group).into()).uint(**leader);
             });
         }
         Answer::Picture(groups) => {
@@ -94,6 +119,10 @@ pub(super) fn encode_answer(answer: &Answer) -> Bytes {
         Answer::Carried => {
             to.u8(3);
         }
+        Answer::Group(told) => {
+            to.u8(4);
+            question::put_told(&mut to, told);
+        }
     }
     to.finish().into()
 }
@@ -104,13 +133,19 @@ pub(super) fn decode_answer(bytes: &[u8]) -> Result<Answer, DecodeError> {
         1 => {
             let leader = from.option(|from| from.uint())?;
             let nodes = from.list(|from| Ok((from.uint()?, from.str()?.to_owned())))?;
-            Answer::Known { leader, nodes: nodes.into_iter().collect() }
+            let leaders = from.list(|from| Ok((from.uint32()?, from.uint()?)))?;
+            Answer::Known {
+                leader,
+                nodes: nodes.into_iter().collect(),
+                leaders: leaders.into_iter().collect(),
+            }
         }
         2 => {
             let groups = from.list(|from| Ok((from.uint32()?, state(from)?)))?;
             Answer::Picture(groups.into_iter().collect())
         }
         3 => Answer::Carried,
+        4 => Answer::Group(question::told(&mut from)?),
         _ => return Err(from.error("there is no such answer")),
     };
     from.finish()?;
@@ -246,12 +281,13 @@ mod tests {
             groups in prop::collection::btree_map(any::<u32>(), a_state(), 0..4),
             leader in any::<Option<u64>>(),
             nodes in prop::collection::btree_map(any::<u64>(), ".*", 0..5),
+            leaders in prop::collection::btree_map(any::<u32>(), any::<u64>(), 0..5),
         ) {
             let presence = Ask::Presence { address: "a:1".to_owned() };
             for ask in [presence, Ask::Picture, Ask::Carry(step)] {
                 prop_assert_eq!(&decode_ask(&encode_ask(&ask)).unwrap(), &ask);
             }
-            for answer in [Answer::Known { leader, nodes }, Answer::Picture(groups), Answer::Carried] {
+            for answer in [Answer::Known { leader, nodes, leaders }, Answer::Picture(groups), Answer::Carried] {
                 prop_assert_eq!(&decode_answer(&encode_answer(&answer)).unwrap(), &answer);
             }
         }

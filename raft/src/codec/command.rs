@@ -10,8 +10,8 @@ use super::{
     },
     queue::{
         decode_completion, decode_config, decode_consumer, decode_lease, decode_message, decode_purge,
-        decode_state, encode_completion, encode_config, encode_consumer, encode_lease, encode_purge,
-        encode_state,
+        decode_recall, decode_state, encode_completion, encode_config, encode_consumer, encode_lease,
+        encode_purge, encode_recall, encode_state,
     },
 };
 use crate::command::{Command, FirstNode, MessageId, MoreOf, Retention};
@@ -48,6 +48,7 @@ mod tag {
     pub(super) const JOIN_TOKEN: u8 = 28;
     pub(super) const REVOKE_TOKEN: u8 = 29;
     pub(super) const SET_VOTERS: u8 = 30;
+    pub(super) const RECALL: u8 = 31;
 }
 
 pub(super) fn encode_command(to: &mut Encoder, command: &Command) {
@@ -121,6 +122,10 @@ pub(super) fn encode_command(to: &mut Encoder, command: &Command) {
         Command::Purge { queue, from, key, limit } => {
             to.u8(tag::PURGE).uint(*queue).u8(encode_purge(*from));
             to.option(key.as_ref(), |to, key| _ = to.bytes(key)).uint((*limit).into());
+        }
+        Command::Recall { queue, worker, from, limit } => {
+            encode_recall(to.u8(tag::RECALL).uint(*queue).uint(*worker), *from);
+            to.uint((*limit).into());
         }
         Command::OpenSession { ttl_ms } => {
             to.u8(tag::OPEN_SESSION).uint(*ttl_ms);
@@ -254,6 +259,12 @@ fn decode(from: &mut Source<'_>, within: bool) -> Result<Command, DecodeError> {
             queue: from.decoder.uint()?,
             from: decode_purge(&mut from.decoder)?,
             key: from.option(Source::bytes)?,
+            limit: from.decoder.uint32()?,
+        },
+        tag::RECALL => Command::Recall {
+            queue: from.decoder.uint()?,
+            worker: from.decoder.uint()?,
+            from: decode_recall(&mut from.decoder)?,
             limit: from.decoder.uint32()?,
         },
         tag::OPEN_SESSION => Command::OpenSession { ttl_ms: from.decoder.uint()? },

@@ -5,7 +5,7 @@ use dolomedes_storage::codec::{Decoder, Encoder};
 use super::{DecodeError, Source};
 use crate::command::{
     Completion, Consumer, LeaseRef, MessageId, MessageResult, NewMessage, Outcome, Pace, PurgeFrom,
-    QueueConfig, QueueState,
+    QueueConfig, QueueState, RecallFrom,
 };
 
 pub(super) fn decode_message(from: &mut Source<'_>) -> Result<NewMessage, DecodeError> {
@@ -157,5 +157,25 @@ pub(super) fn decode_purge(from: &mut Decoder<'_>) -> Result<PurgeFrom, DecodeEr
         3 => PurgeFrom::Dead,
         4 => PurgeFrom::Done,
         _ => return Err(from.error("it is not known what to throw away")),
+    })
+}
+
+pub(super) fn encode_recall(to: &mut Encoder, from: RecallFrom) {
+    match from {
+        RecallFrom::Done { at, id } => to.u8(0).uint(at).uint(id.index).uint(id.ordinal.into()),
+        RecallFrom::Dead { id } => to.u8(1).uint(id.index).uint(id.ordinal.into()),
+    };
+}
+
+pub(super) fn decode_recall(from: &mut Decoder<'_>) -> Result<RecallFrom, DecodeError> {
+    let done_at = match from.u8()? {
+        0 => Some(from.uint()?),
+        1 => None,
+        _ => return Err(from.error("there is no such place to recall from")),
+    };
+    let id = MessageId { index: from.uint()?, ordinal: from.uint32()? };
+    Ok(match done_at {
+        Some(at) => RecallFrom::Done { at, id },
+        None => RecallFrom::Dead { id },
     })
 }

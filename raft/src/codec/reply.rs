@@ -8,7 +8,10 @@ use super::{
     coordination::{
         decode_acquired, decode_guard, decode_txn_reply, encode_acquired, encode_guard, encode_txn_reply,
     },
-    queue::{decode_consumer, decode_lease, decode_state, encode_consumer, encode_lease, encode_state},
+    queue::{
+        decode_consumer, decode_lease, decode_recall, decode_state, encode_consumer, encode_lease,
+        encode_recall, encode_state,
+    },
 };
 use crate::command::{
     Attached, Bootstrapped, Claimed, CompletionVerdict, Enrolled, Grant, Message, MessageId, PutStatus,
@@ -40,6 +43,7 @@ mod tag {
     pub(super) const TXN: u8 = 18;
     pub(super) const BOOTSTRAPPED: u8 = 19;
     pub(super) const ENROLLED: u8 = 20;
+    pub(super) const RECALLED: u8 = 21;
 }
 
 fn encode_flags(to: &mut Encoder, flags: &[bool]) {
@@ -88,6 +92,9 @@ pub fn encode_reply(reply: &Reply) -> Vec<u8> {
         Reply::Refused(refusal) => encode_refusal(to.u8(tag::REFUSED), refusal),
         Reply::Replayed(count) => _ = to.u8(tag::REPLAYED).uint(*count),
         Reply::Purged(count) => _ = to.u8(tag::PURGED).uint(*count),
+        Reply::Recalled { moved, next } => {
+            to.u8(tag::RECALLED).uint(*moved).option(*next, encode_recall);
+        }
         Reply::Session(session) => _ = to.u8(tag::SESSION).uint(*session),
         Reply::Kept(kept) => encode_flags(to.u8(tag::KEPT), kept),
         Reply::Acquired(acquired) => encode_acquired(to.u8(tag::ACQUIRED), acquired),
@@ -140,6 +147,10 @@ pub fn decode_reply(bytes: Bytes) -> Result<Reply, DecodeError> {
         tag::REFUSED => Reply::Refused(decode_refusal(from)?),
         tag::REPLAYED => Reply::Replayed(from.uint()?),
         tag::PURGED => Reply::Purged(from.uint()?),
+        tag::RECALLED => Reply::Recalled {
+            moved: from.uint()?,
+            next: from.option(|from| decode_recall(&mut from.decoder))?,
+        },
         tag::SESSION => Reply::Session(from.uint()?),
         tag::KEPT => Reply::Kept(decode_flags(from)?),
         tag::ACQUIRED => Reply::Acquired(decode_acquired(from)?),

@@ -19,7 +19,7 @@ pub use self::{
     },
     queue::{
         Attached, Claimed, Completion, CompletionVerdict, Counters, Grant, LeaseRef, Message, MessageResult,
-        MoreOf, NewMessage, Outcome, Pace, PurgeFrom, PutStatus, QueueConfig, QueueState,
+        MoreOf, NewMessage, Outcome, Pace, PurgeFrom, PutStatus, QueueConfig, QueueState, RecallFrom,
     },
 };
 
@@ -214,6 +214,20 @@ pub enum Command {
         /// At most so many (bounds the entry's work).
         limit: u32,
     },
+    /// Makes the messages ready again that a worker settled and that are kept, whatever the capacity, as if they had not
+    /// been settled: attempts count from zero, and what was charged for them is charged no more. For a worker whose
+    /// records are lost. Of messages done that is only what the queue's retention kept. Fence the worker out first, with
+    /// [`Command::Attach`]. → [`Reply::Recalled`]
+    Recall {
+        /// The queue.
+        queue: QueueId,
+        /// The worker.
+        worker: u64,
+        /// Where to begin: at the default, or where the last reply says.
+        from: RecallFrom,
+        /// At most so many messages (bounds the entry's work).
+        limit: u32,
+    },
     /// Begins a session. It ends with [`Command::CloseSession`], or with a command that finds its term over; with it go
     /// its locks, its places in line and its ephemeral keys. → [`Reply::Session`]
     OpenSession {
@@ -371,6 +385,13 @@ pub enum Reply {
     Replayed(u64),
     /// How many messages were thrown away.
     Purged(u64),
+    /// How many messages are ready again, and where to go on; `None`: that was all.
+    Recalled {
+        /// Messages.
+        moved: u64,
+        /// Where to go on.
+        next: Option<RecallFrom>,
+    },
     /// Outcome of a conditional write.
     Checkpoint {
         /// Whether it was written.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{Consumer, Fence, MessageId};
+use super::{Consumer, Fence, LogTime, MessageId};
 
 /// A queue's rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +72,30 @@ pub enum PurgeFrom {
     Dead,
     /// Those worked off that are kept: only what is kept of them goes, they still count as done.
     Done,
+}
+
+/// Where a [`Command::Recall`](super::Command::Recall) begins: it goes through messages done in the order of their time,
+/// then through dead letters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RecallFrom {
+    /// At this message among those done.
+    Done {
+        /// Log time at which it was done.
+        at: LogTime,
+        /// The message.
+        id: MessageId,
+    },
+    /// At this dead letter.
+    Dead {
+        /// The message.
+        id: MessageId,
+    },
+}
+
+impl Default for RecallFrom {
+    fn default() -> Self {
+        Self::Done { at: 0, id: MessageId { index: 0, ordinal: 0 } }
+    }
 }
 
 /// What became of a message to add.

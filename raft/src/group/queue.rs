@@ -324,6 +324,7 @@ fn command_weight(command: &Command) -> usize {
         | Command::DropQueue { .. }
         | Command::Attach { .. }
         | Command::Tick
+        | Command::Recall { .. }
         | Command::OpenSession { .. }
         | Command::CloseSession { .. }
         | Command::ConfigureFeed { .. }

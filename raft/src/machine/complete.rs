@@ -163,14 +163,14 @@ fn apply(place: &mut Place<'_, '_>, id: MessageId, mut message: Stored, outcome:
         }
         Outcome::Dead { reason, units, bytes } => {
             place.charge(*units, *bytes);
-            place.bury(id, message, reason);
+            place.bury(id, message, reason, (*units, *bytes));
             Ok(true)
         }
         Outcome::Retry { after_ms, reason, free } => {
             if *free {
                 message.free = message.free.saturating_add(1);
             } else if message.failures() >= place.queue.config.max_attempts {
-                place.bury(id, message, reason);
+                place.bury(id, message, reason, (0, 0));
                 return Ok(true);
             } else {
                 place.queue.counters.retries += 1;

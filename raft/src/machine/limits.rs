@@ -56,6 +56,11 @@ pub const REPLAY_VISITS: usize = 65_536;
 /// Messages made ready by one Replay, or thrown away by one Purge.
 pub const REPLAY_MESSAGES: u32 = 16_384;
 
+/// Messages that were settled and are looked at by one Recall.
+pub const RECALL_VISITS: usize = 16_384;
+/// Messages made ready by one Recall.
+pub const RECALL_MESSAGES: u32 = 4_096;
+
 /// Sessions of one group.
 pub const SESSIONS: u64 = 262_144;
 /// Sessions named in one KeepAlive.

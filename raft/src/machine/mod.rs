@@ -16,6 +16,7 @@ mod place;
 mod put;
 mod queue;
 pub mod read;
+mod recall;
 mod records;
 mod redrive;
 mod registry;

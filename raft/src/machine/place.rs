@@ -9,7 +9,7 @@ use dolomedes_storage::{Error, Result, engine::Family};
 
 use super::{
     limits,
-    records::{Dead, Done, Key, Lease, Queue, Stored, take},
+    records::{Dead, Done, Key, Lease, Queue, Settled, Stored, take},
     rows::Rows,
     tables::{Table, Tables, tail_id, under},
 };
@@ -57,8 +57,14 @@ impl Place<'_, '_> {
     }
 
     /// Makes a dead letter of a message that is in no table and in no count.
-    pub(super) fn bury(&mut self, id: MessageId, message: Stored, reason: &str) {
-        let dead = Dead { key: self.name.clone(), reason: reason.to_owned(), at: self.now, message };
+    pub(super) fn bury(&mut self, id: MessageId, message: Stored, reason: &str, (units, bytes): (u32, u64)) {
+        let dead = Dead {
+            key: self.name.clone(),
+            reason: reason.to_owned(),
+            at: self.now,
+            settled: self.settled(units, bytes),
+            message,
+        };
         self.rows.put(Family::State, self.tables.dead(self.id, id), dead.encode());
         self.queue.counters.dead += 1;
     }
@@ -67,10 +73,15 @@ impl Place<'_, '_> {
     pub(super) fn finish(&mut self, id: MessageId, message: Stored, units: u32, bytes: u64) {
         self.queue.counters.done += 1;
         if self.queue.config.retention_ms > 0 {
-            let done = Done { key: self.name.clone(), units, bytes, message };
+            let done = Done { key: self.name.clone(), settled: self.settled(units, bytes), message };
             self.rows.put(Family::State, self.tables.done(self.id, self.now, id), done.encode());
             self.queue.done_from.get_or_insert(self.now);
         }
+    }
+
+    /// What is kept of how a message ended: its worker is who holds the key.
+    fn settled(&self, units: u32, bytes: u64) -> Settled {
+        Settled { worker: self.key.lease.map_or(0, |lease| lease.consumer.node), units, bytes }
     }
 
     /// Takes a delayed message out of its table and its counts.
@@ -154,6 +165,15 @@ impl Place<'_, '_> {
         ] {
             *count = count.saturating_add(by);
         }
+    }
+
+    /// Takes back what a message was charged.
+    pub(super) fn take_back(&mut self, units: u32, bytes: u64) -> Result<()> {
+        let units = u64::from(units);
+        take(&mut self.key.units, units, "units charged to a key")?;
+        take(&mut self.queue.counters.units, units, "units charged")?;
+        take(&mut self.key.bytes, bytes, "bytes charged to a key")?;
+        take(&mut self.queue.counters.bytes, bytes, "bytes charged")
     }
 
     /// Compares what the key was charged with its budget as it is now: exhausts or revives it.
@@ -271,7 +291,7 @@ impl Place<'_, '_> {
             message.lost = message.lost.saturating_add(1);
             self.take_leased(id)?;
             if message.lost >= self.queue.config.max_lost {
-                self.bury(id, message, LOST);
+                self.bury(id, message, LOST, (0, 0));
             } else {
                 self.add_ready(id, &message, self.now);
             }

@@ -75,6 +75,7 @@ impl<'w, 'a> Work<'w, 'a> {
                 self.replay(*queue, key.as_ref(), *from, *within_ms, *limit)
             }
             Command::Purge { queue, from, key, limit } => self.purge(*queue, *from, key.as_ref(), *limit),
+            Command::Recall { queue, worker, from, limit } => self.recall(*queue, *worker, *from, *limit),
             Command::OpenSession { ttl_ms } => self.open_session(*ttl_ms),
             Command::KeepAlive { sessions } => self.keep_alive(sessions),
             Command::CloseSession { session } => self.close_session(*session),

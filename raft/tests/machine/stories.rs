@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use dolomedes_raft::{
     command::{
         Acquired, Change, Command, Compare, Event, FirstNode, Guard, NodeWish, PurgeFrom, QueueId,
-        RegistryOp, Reply, Retention, TokenHash, TxnReply,
+        RecallFrom, RegistryOp, Reply, Retention, TokenHash, TxnReply,
     },
     machine::read::{Events, Feed, State},
 };
@@ -137,6 +137,16 @@ pub(super) fn reply(reply: &Reply) -> String {
     match reply {
         Reply::Replayed(count) => format!("replayed {count}"),
         Reply::Purged(count) => format!("purged {count}"),
+        Reply::Recalled { moved, next } => {
+            let next = match next {
+                None => "that was all".to_owned(),
+                Some(RecallFrom::Done { at, id }) => {
+                    format!("go on at done {at}@{}.{}", id.index, id.ordinal)
+                }
+                Some(RecallFrom::Dead { id }) => format!("go on at dead {}.{}", id.index, id.ordinal),
+            };
+            format!("recalled {moved}, {next}")
+        }
         Reply::Session(session) => format!("session {session}"),
         Reply::Kept(kept) => {
             let kept = kept.iter().map(|kept| if *kept { "kept" } else { "gone" });

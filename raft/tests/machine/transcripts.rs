@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, fmt::Write as _, fs, path::PathBuf};
 use bytes::Bytes;
 use dolomedes_raft::command::{
     Attached, Claimed, Command, Completion, CompletionVerdict, Consumer, LeaseRef, MessageId, MessageResult,
-    MoreOf, NewMessage, Outcome, Pace, QueueConfig, QueueId, QueueState, Reply,
+    MoreOf, NewMessage, Outcome, Pace, QueueConfig, QueueId, QueueState, RecallFrom, Reply,
 };
 
 use super::{
@@ -245,6 +245,19 @@ impl Story {
                 key: words.option("key").map(owned),
                 from: words.option("from").map_or(MessageId { index: 0, ordinal: 0 }, id),
                 within_ms: words.option("within").map(number),
+            },
+            "recall" => Command::Recall {
+                queue: self.queue(words.next()),
+                worker: words.number(),
+                limit: words.number(),
+                from: match (words.option("done"), words.option("dead")) {
+                    (Some(at), _) => {
+                        let (at, message) = at.split_once('@').unwrap();
+                        RecallFrom::Done { at: number(at), id: id(message) }
+                    }
+                    (None, Some(message)) => RecallFrom::Dead { id: id(message) },
+                    (None, None) => RecallFrom::default(),
+                },
             },
             "purge" => {
                 let queue = self.queue(words.next());

@@ -20,7 +20,9 @@ pub use self::{
     registry::{Events, Feed, KeyEntry, PastVersion, RegistryPage},
 };
 use super::{
-    records::{Checkpoint, Clock, Dead, Done, Key, Lease, NamedQueue, Queue, Receipts, Record, Stored},
+    records::{
+        Checkpoint, Clock, Dead, Done, Key, Lease, NamedQueue, Queue, Receipts, Record, Settled, Stored,
+    },
     tables::{Range, Table, Tables, parts, read_id},
 };
 use crate::command::{Consumer, Counters, Fence, LogTime, MessageId, QueueConfig, QueueId, QueueState};
@@ -243,6 +245,17 @@ impl<'a> State<'a> {
         })
     }
 
+    /// The queues whose names begin with `prefix`, by name, at most so many.
+    pub fn queues_named(&self, prefix: &str, limit: usize) -> Result<Vec<QueueInfo>> {
+        let range = self.tables.keyed_under(Table::Name, prefix.as_bytes());
+        let found = self.list(range, limit, |_, value| NamedQueue::decode(&value))?;
+        let mut queues = Vec::with_capacity(found.len());
+        for NamedQueue(id) in found {
+            queues.extend(self.queue(id)?);
+        }
+        Ok(queues)
+    }
+
     /// A key of a queue.
     pub fn key(&self, queue: QueueId, key: &[u8]) -> Result<Option<KeyInfo>> {
         let now = self.log_time()?;
@@ -306,7 +319,7 @@ impl<'a> State<'a> {
         self.list(range, limit, |mut parts, value| {
             parts.u64()?;
             let id = read_id(&mut parts)?;
-            let Dead { key, reason, at, message } = Dead::decode(value)?;
+            let Dead { key, reason, at, message, .. } = Dead::decode(value)?;
             let (attempts, priority, payload) = (message.attempts, message.priority, message.payload);
             Ok(DeadLetter { id, key, reason, at, attempts, priority, payload })
         })
@@ -327,7 +340,7 @@ impl<'a> State<'a> {
         self.list(range, limit, |mut parts, value| {
             parts.u64()?;
             let (at, id) = (parts.u64()?, read_id(&mut parts)?);
-            let Done { key, units, bytes, message } = Done::decode(value)?;
+            let Done { key, settled: Settled { units, bytes, .. }, message } = Done::decode(value)?;
             let (attempts, priority, payload) = (message.attempts, message.priority, message.payload);
             Ok(DoneMessage { id, key, at, units, bytes, attempts, priority, payload })
         })

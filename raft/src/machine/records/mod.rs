@@ -25,7 +25,8 @@ pub(super) use self::{
 /// The first version of every kind of record, and for most the only one.
 const VERSION: u8 = 1;
 
-/// Of records of queues and keys: with counts of what was thrown away, and when a lease was last used.
+/// Of records of queues and keys: with counts of what was thrown away, and when a lease was last used. Of messages that
+/// ended: with the worker that said so.
 const VERSION_2: u8 = 2;
 
 /// A value with bytes of its own.
@@ -434,29 +435,46 @@ impl Stored {
     }
 }
 
+/// How a message ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Settled {
+    /// Who said so; 0 in rows of version 1, and where the machine gave the message up.
+    pub(super) worker: u64,
+    /// Units charged.
+    pub(super) units: u32,
+    /// Bytes charged.
+    pub(super) bytes: u64,
+}
+
 /// A message that was given up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Dead {
     pub(super) key: Bytes,
     pub(super) reason: String,
     pub(super) at: LogTime,
+    pub(super) settled: Settled,
     pub(super) message: Stored,
 }
 
 impl Dead {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut to = Encoder::versioned(VERSION);
+        let mut to = Encoder::versioned(VERSION_2);
         to.bytes(&self.key).str(&self.reason).uint(self.at);
+        to.uint(self.settled.worker).uint(self.settled.units.into()).uint(self.settled.bytes);
         self.message.write(&mut to);
         to.finish()
     }
 
     pub(super) fn decode(row: Vec<u8>) -> Result<Self> {
         let row = Bytes::from(row);
-        let mut from = open("dead letter", &row)?;
+        let (version, mut from) = open_either("dead letter", &row)?;
         let key = row.slice_ref(from.bytes()?);
         let (reason, at) = (from.str()?.to_owned(), from.uint()?);
-        Ok(Self { key, reason, at, message: Stored::read(&row, &mut from)? })
+        let settled = match version {
+            VERSION => Settled::default(),
+            _ => Settled { worker: from.uint()?, units: from.uint32()?, bytes: from.uint()? },
+        };
+        Ok(Self { key, reason, at, settled, message: Stored::read(&row, &mut from)? })
     }
 }
 
@@ -464,24 +482,28 @@ impl Dead {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Done {
     pub(super) key: Bytes,
-    pub(super) units: u32,
-    pub(super) bytes: u64,
+    pub(super) settled: Settled,
     pub(super) message: Stored,
 }
 
 impl Done {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut to = Encoder::versioned(VERSION);
-        to.bytes(&self.key).uint(self.units.into()).uint(self.bytes);
+        let mut to = Encoder::versioned(VERSION_2);
+        to.bytes(&self.key)
+            .uint(self.settled.units.into())
+            .uint(self.settled.bytes)
+            .uint(self.settled.worker);
         self.message.write(&mut to);
         to.finish()
     }
 
     pub(super) fn decode(row: Vec<u8>) -> Result<Self> {
         let row = Bytes::from(row);
-        let mut from = open("message worked off", &row)?;
+        let (version, mut from) = open_either("message worked off", &row)?;
         let key = row.slice_ref(from.bytes()?);
         let (units, bytes) = (from.uint32()?, from.uint()?);
-        Ok(Self { key, units, bytes, message: Stored::read(&row, &mut from)? })
+        let worker = if version == VERSION { 0 } else { from.uint()? };
+        let settled = Settled { worker, units, bytes };
+        Ok(Self { key, settled, message: Stored::read(&row, &mut from)? })
     }
 }
