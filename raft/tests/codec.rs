@@ -7,7 +7,7 @@ use dolomedes_raft::{
         Acquired, Attached, Bootstrapped, Claimed, Command, Compare, Completion, CompletionVerdict, Consumer,
         Enrolled, Entry, FirstNode, Grant, Guard, LeaseRef, Message, MessageId, MessageResult, MoreOf,
         NewMessage, NodeWish, Outcome, Pace, PurgeFrom, PutStatus, QueueConfig, QueueState, RecallFrom,
-        Refusal, RegistryOp, Reply, Retention, TxnReply,
+        Refusal, RegistryOp, Reply, Retention, TokenKind, TxnReply,
     },
 };
 use proptest::{collection::vec, option, prelude::*, sample::select};
@@ -207,11 +207,12 @@ fn of_cluster() -> impl Strategy<Value = Command> {
     let hash = || any::<[u8; 32]>();
     let wish = select(vec![NodeWish::Any, NodeWish::Voter, NodeWish::Worker, NodeWish::Drain]);
     prop_oneof![
-        (any::<(u128, u32, u64, u128)>(), text(), text()).prop_map(
-            |((cluster, groups, node, uuid), address, version)| Command::Bootstrap {
+        (any::<(u128, u32, u64, u128)>(), text(), text(), option::of(hash())).prop_map(
+            |((cluster, groups, node, uuid), address, version, access)| Command::Bootstrap {
                 cluster,
                 groups,
-                first: FirstNode { node, uuid, address, version }
+                first: FirstNode { node, uuid, address, version },
+                access,
             }
         ),
         (any::<u128>(), text(), text(), option::of(hash())).prop_map(|(uuid, address, version, token)| {
@@ -220,8 +221,12 @@ fn of_cluster() -> impl Strategy<Value = Command> {
         (any::<u64>(), option::of(text()), option::of(text()), option::of(wish))
             .prop_map(|(node, address, version, wish)| Command::SetNode { node, address, version, wish }),
         any::<u64>().prop_map(|node| Command::RemoveNode { node }),
-        (hash(), any::<u64>(), option::of(any::<u32>()))
-            .prop_map(|(hash, ttl_ms, uses)| Command::JoinToken { hash, ttl_ms, uses }),
+        (hash(), any::<bool>(), text(), option::of(any::<u64>()), option::of(any::<u32>())).prop_map(
+            |(hash, join, label, ttl_ms, uses)| {
+                let kind = if join { TokenKind::Join } else { TokenKind::Access };
+                Command::MakeToken { hash, kind, label, ttl_ms, uses }
+            }
+        ),
         hash().prop_map(|hash| Command::RevokeToken { hash }),
         (any::<u32>(), vec(any::<u64>(), 0..6))
             .prop_map(|(group, nodes)| Command::SetVoters { group, nodes }),

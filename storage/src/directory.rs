@@ -95,7 +95,7 @@ impl DataDir {
         fs::create_dir_all(&path).map_err(|error| Error::io("create", &path, error))?;
         let lock = lock(&path)?;
         let mut dir = Self { path, identity: None, _lock: lock };
-        dir.identity = dir.read_identity()?;
+        dir.identity = read_identity(&dir.path)?;
         for folder in [dir.db(), dir.snapshots(), dir.spool(), dir.sinks()] {
             fs::create_dir_all(&folder).map_err(|error| Error::io("create", &folder, error))?;
         }
@@ -135,6 +135,14 @@ impl DataDir {
             }
         }
         file::sync_dir(&dir.path)
+    }
+
+    /// Whose directory `path` is, without taking it: for who wants to speak to the process that has it.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), but never [`Error::InUse`].
+    pub fn look(path: &Path) -> Result<Option<Identity>> {
+        read_identity(path)
     }
 
     /// Whose directory it is; `None` in a new one.
@@ -190,25 +198,29 @@ impl DataDir {
     }
 
     fn identity_file(&self) -> PathBuf {
-        self.path.join("IDENTITY")
+        identity_file(&self.path)
     }
+}
 
-    fn read_identity(&self) -> Result<Option<Identity>> {
-        let path = self.identity_file();
-        let mut bytes = Vec::new();
-        match File::open(&path).and_then(|file| file.take(MAX_IDENTITY_BYTES).read_to_end(&mut bytes)) {
-            Ok(_) => Identity::decode(&path, &bytes).map(Some),
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                if holds_files(&self.db())? {
-                    return Err(Error::corrupt(
-                        format!("`{}`", self.path.display()),
-                        "it holds data, but its IDENTITY file is missing",
-                    ));
-                }
-                Ok(None)
+fn identity_file(dir: &Path) -> PathBuf {
+    dir.join("IDENTITY")
+}
+
+fn read_identity(dir: &Path) -> Result<Option<Identity>> {
+    let path = identity_file(dir);
+    let mut bytes = Vec::new();
+    match File::open(&path).and_then(|file| file.take(MAX_IDENTITY_BYTES).read_to_end(&mut bytes)) {
+        Ok(_) => Identity::decode(&path, &bytes).map(Some),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            if holds_files(&dir.join("db"))? {
+                return Err(Error::corrupt(
+                    format!("`{}`", dir.display()),
+                    "it holds data, but its IDENTITY file is missing",
+                ));
             }
-            Err(error) => Err(Error::io("read", path, error)),
+            Ok(None)
         }
+        Err(error) => Err(Error::io("read", path, error)),
     }
 }
 

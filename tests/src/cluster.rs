@@ -1,6 +1,6 @@
 //! Clusters of real binaries on loopback: nodes that are started, killed, stopped and started again.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -29,6 +29,9 @@ pub struct Node {
 pub struct Cluster {
     dir: TempDir,
     started: usize,
+    insecure: bool,
+    /// What nodes join with, once one has.
+    join_token: Option<String>,
     /// In the order of joining.
     pub nodes: Vec<Node>,
 }
@@ -40,8 +43,22 @@ impl Cluster {
     /// If that does not come about.
     #[track_caller]
     pub fn start(nodes: usize) -> Self {
+        Self::begin(nodes, false)
+    }
+
+    /// The same without TLS and tokens.
+    ///
+    /// # Panics
+    /// If that does not come about.
+    #[track_caller]
+    pub fn insecure(nodes: usize) -> Self {
+        Self::begin(nodes, true)
+    }
+
+    #[track_caller]
+    fn begin(nodes: usize, insecure: bool) -> Self {
         let dir = tempfile::Builder::new().prefix("dolomedes-test-").tempdir().unwrap();
-        let mut cluster = Self { dir, started: 0, nodes: Vec::new() };
+        let mut cluster = Self { dir, started: 0, insecure, join_token: None, nodes: Vec::new() };
         for _ in 0..nodes {
             cluster.join();
         }
@@ -58,9 +75,12 @@ impl Cluster {
     pub fn join(&mut self) -> &Node {
         let dir = self.dir.path().join(format!("n{}", self.started));
         self.started += 1;
-        let mut command = node_command(&dir);
+        let mut command = self.node_command(&dir);
         command.args(["--listen", "127.0.0.1:0"]);
         if !self.nodes.is_empty() {
+            if !self.insecure {
+                command.args(["--token", &self.join_token()]);
+            }
             for node in self.nodes.iter().filter(|node| node.process.is_some()) {
                 command.args(["--join", &node.address]);
             }
@@ -69,6 +89,51 @@ impl Cluster {
         let (id, address) = up(&process);
         self.nodes.push(Node { dir, process: Some(process), address, id });
         self.nodes.last().unwrap()
+    }
+
+    fn node_command(&self, dir: &Path) -> Command {
+        let mut command = node_command(dir);
+        if self.insecure {
+            command.arg("--insecure");
+        }
+        command
+    }
+
+    /// A token with which nodes join, made when it is first asked for.
+    ///
+    /// # Panics
+    /// If the cluster makes none.
+    #[track_caller]
+    pub fn join_token(&mut self) -> String {
+        if self.join_token.is_none() {
+            let made = self.command(&["cluster", "token", "create", "--join"]).expect_code(0);
+            self.join_token = Some(made.stdout.trim().to_owned());
+        }
+        self.join_token.clone().unwrap_or_default()
+    }
+
+    /// The access token that the cluster began with; `None` if it is insecure.
+    ///
+    /// # Panics
+    /// If it cannot be read.
+    #[track_caller]
+    pub fn token(&self) -> Option<String> {
+        let path = self.dir.path().join("n0").join("operator.token");
+        (!self.insecure).then(|| std::fs::read_to_string(path).unwrap().trim().to_owned())
+    }
+
+    /// Runs a command of the binary that speaks to the cluster.
+    #[track_caller]
+    pub fn command(&self, args: &[&str]) -> Finished {
+        let to = self.addresses();
+        let mut words: Vec<&str> = args.to_vec();
+        words.extend(["--to", &to]);
+        let token = self.token();
+        match &token {
+            Some(token) => words.extend(["--token", token]),
+            None => words.push("--insecure"),
+        }
+        run(words)
     }
 
     /// All addresses, for `--to`.
@@ -82,8 +147,7 @@ impl Cluster {
     /// # Errors
     /// What it says instead.
     pub fn status(&self) -> Result<Value, String> {
-        let to = self.addresses();
-        let finished = run(["cluster", "status", "--json", "--to", to.as_str()]);
+        let finished = self.command(&["cluster", "status", "--json"]);
         if finished.code != Some(0) {
             return Err(finished.story());
         }
@@ -146,7 +210,7 @@ impl Cluster {
     /// If it does not come up.
     #[track_caller]
     pub fn restart(&mut self, place: usize) {
-        let process = Process::start(node_command(&self.nodes[place].dir));
+        let process = Process::start(self.node_command(&self.nodes[place].dir));
         let (id, address) = up(&process);
         assert_eq!((id, &address), (self.nodes[place].id, &self.nodes[place].address));
         self.nodes[place].process = Some(process);
@@ -177,15 +241,15 @@ impl Node {
 }
 
 /// `dolomedes node` on a directory.
-pub fn node_command(dir: &std::path::Path) -> Command {
+pub fn node_command(dir: &Path) -> Command {
     let mut command = Command::new(binary());
-    command.args(["node", "--insecure", "--data-dir"]).arg(dir);
+    command.args(["node", "--data-dir"]).arg(dir);
     command
 }
 
 /// Waits until a node says that it is up; returns its number and address.
 #[track_caller]
-fn up(process: &Process) -> (u64, String) {
+pub fn up(process: &Process) -> (u64, String) {
     eventually("the node is up", PATIENCE, || {
         let said = process.stderr();
         // Whole lines only: the last one may still be on its way.

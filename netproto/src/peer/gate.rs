@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustls::pki_types::CertificateDer;
 use tonic::service::Interceptor;
@@ -38,6 +38,8 @@ pub struct PeerConnection(Arc<Known>);
 struct Known {
     /// Under TLS, what the client has shown, verified up to the CA.
     certificate: Option<CertificateDer<'static>>,
+    /// Whose certificate it has been seen to be.
+    shown: OnceLock<Member>,
     /// The node whose connection it has turned out to be, and its place among that node's connections.
     owner: Mutex<Option<(NodeNumber, Seat)>>,
 }
@@ -46,7 +48,22 @@ impl PeerConnection {
     /// A connection whose client has shown this certificate, whose chain up to the cluster's CA was verified by TLS.
     /// `None` if it has shown none, or there is no TLS.
     pub fn new(certificate: Option<CertificateDer<'static>>) -> Self {
-        Self(Arc::new(Known { certificate, owner: Mutex::new(None) }))
+        Self(Arc::new(Known { certificate, shown: OnceLock::new(), owner: Mutex::new(None) }))
+    }
+
+    /// Whether the client has shown the certificate of `member`.
+    ///
+    /// # Errors
+    /// What it has shown instead, if anything.
+    pub fn is_of(&self, member: Member) -> Result<(), String> {
+        if self.0.shown.get() == Some(&member) {
+            return Ok(());
+        }
+        let certificate = self.0.certificate.as_ref().ok_or("the client has shown no certificate")?;
+        security::names(certificate, member)?;
+        // A certificate names one member only.
+        let _ = self.0.shown.set(member);
+        Ok(())
     }
 }
 

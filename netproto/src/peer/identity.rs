@@ -6,10 +6,11 @@
 use std::fmt;
 
 use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use data_encoding::HEXLOWER;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose,
+    KeyPair, KeyUsagePurpose, PublicKeyData, SignatureAlgorithm, SigningKey,
 };
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
@@ -39,6 +40,9 @@ pub enum IdentityError {
     /// Certificate, key and cluster do not belong together.
     #[error("the CA's certificate and key are not a pair of this cluster; take both from the same cluster")]
     Mismatch,
+    /// What a node says of its key is not so.
+    #[error("the node has not proved that it has the key for which it wants a certificate")]
+    Unproved,
 }
 
 /// The DNS name in a node's certificate.
@@ -51,8 +55,120 @@ pub fn node_name(member: Member) -> String {
 /// # Errors
 /// If `pem` holds no certificate.
 pub fn fingerprint(pem: &str) -> Result<String, IdentityError> {
-    let certificate = certificate(pem, "the CA's certificate")?;
-    Ok(HEXLOWER.encode(digest(&SHA256, &certificate).as_ref()))
+    fingerprint_of(pem).map(|print| HEXLOWER.encode(&print))
+}
+
+/// The same as bytes.
+///
+/// # Errors
+/// If `pem` holds no certificate.
+pub fn fingerprint_of(pem: &str) -> Result<Fingerprint, IdentityError> {
+    Ok(fingerprint_of_der(&certificate(pem, "the CA's certificate")?))
+}
+
+pub(crate) fn fingerprint_of_der(certificate: &CertificateDer<'_>) -> Fingerprint {
+    let mut print = [0; 32];
+    print.copy_from_slice(digest(&SHA256, certificate).as_ref());
+    print
+}
+
+/// The SHA-256 of a certificate.
+pub type Fingerprint = [u8; 32];
+
+/// What a node signs in order to be enrolled begins so; nothing else that its key signs does.
+const PROOF_CONTEXT: &[u8] = b"dolomedes enrolment 1\0";
+
+/// A node's key, made by the node itself before it belongs to a cluster. It never leaves the node; the certificate for it
+/// comes with its enrolment.
+pub struct NodeKey {
+    pem: String,
+    pair: KeyPair,
+}
+
+impl fmt::Debug for NodeKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeKey").field("public", &HEXLOWER.encode(self.public())).finish_non_exhaustive()
+    }
+}
+
+impl NodeKey {
+    /// Makes a new one (ECDSA, P-256).
+    ///
+    /// # Errors
+    /// If the library fails.
+    pub fn generate() -> Result<Self, IdentityError> {
+        let pair = KeyPair::generate().map_err(|error| making("a node's key", &error))?;
+        Ok(Self { pem: pair.serialize_pem(), pair })
+    }
+
+    /// Takes up one that was kept.
+    ///
+    /// # Errors
+    /// If `pem` holds no such key.
+    pub fn from_pem(pem: &str) -> Result<Self, IdentityError> {
+        let pair = KeyPair::from_pem(pem).map_err(|error| reading("the node's key", &error.to_string()))?;
+        Ok(Self { pem: pem.to_owned(), pair })
+    }
+
+    /// The private key, PEM (PKCS #8).
+    pub fn pem(&self) -> &str {
+        &self.pem
+    }
+
+    /// The public key: an uncompressed point of the curve.
+    pub fn public(&self) -> &[u8] {
+        self.pair.der_bytes()
+    }
+
+    /// The node's own id: drawn with the key, so that nobody else can use it. See [`node_uuid`].
+    pub fn uuid(&self) -> u128 {
+        node_uuid(self.public())
+    }
+
+    /// Proves to the cluster with this CA that the node that wants to join at `address` has this key.
+    ///
+    /// # Errors
+    /// If the library fails.
+    pub fn prove(&self, ca: &Fingerprint, address: &str) -> Result<Vec<u8>, IdentityError> {
+        self.pair.sign(&proof_text(ca, address)).map_err(|error| making("a signature", &error))
+    }
+}
+
+/// Checks what [`NodeKey::prove`] gave.
+///
+/// # Errors
+/// [`IdentityError::Unproved`].
+pub fn check_proof(
+    public: &[u8],
+    ca: &Fingerprint,
+    address: &str,
+    proof: &[u8],
+) -> Result<(), IdentityError> {
+    let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, public);
+    key.verify(&proof_text(ca, address), proof).map_err(|_| IdentityError::Unproved)
+}
+
+fn proof_text(ca: &Fingerprint, address: &str) -> Vec<u8> {
+    [PROOF_CONTEXT, ca, address.as_bytes()].concat()
+}
+
+/// The own id of the node with this public key: enrolling again with the same key is enrolling the same node.
+pub fn node_uuid(public: &[u8]) -> u128 {
+    let hash = digest(&SHA256, public);
+    hash.as_ref().iter().take(16).fold(0, |id, byte| id << 8 | u128::from(*byte))
+}
+
+/// A public key that somebody else has the private one of.
+struct Foreign<'a>(&'a [u8]);
+
+impl PublicKeyData for Foreign<'_> {
+    fn der_bytes(&self) -> &[u8] {
+        self.0
+    }
+
+    fn algorithm(&self) -> &'static SignatureAlgorithm {
+        &rcgen::PKCS_ECDSA_P256_SHA256
+    }
 }
 
 /// A certificate and its key, both PEM. The key is a secret: it goes into no log.
@@ -135,8 +251,16 @@ impl ClusterCa {
     /// # Errors
     /// If the library fails.
     pub fn issue(&self, node: super::NodeNumber) -> Result<NodeIdentity, IdentityError> {
+        let key = NodeKey::generate()?;
+        Ok(NodeIdentity { certificate: self.certify(node, key.public())?, key: key.pem })
+    }
+
+    /// Makes a certificate (PEM) for a node with this public key, which it must have proved to have.
+    ///
+    /// # Errors
+    /// If the library fails.
+    pub fn certify(&self, node: super::NodeNumber, public: &[u8]) -> Result<String, IdentityError> {
         let making = |error: rcgen::Error| making("a node's certificate", &error);
-        let pair = KeyPair::generate().map_err(making)?;
         let member = Member { cluster: self.cluster, node };
         let mut params = CertificateParams::new(vec![node_name(member)]).map_err(making)?;
         params.distinguished_name = common_name(format!("dolomedes node {node}"));
@@ -144,8 +268,7 @@ impl ClusterCa {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        let certificate = params.signed_by(&pair, &self.issuer).map_err(making)?.pem();
-        Ok(NodeIdentity { certificate, key: pair.serialize_pem() })
+        Ok(params.signed_by(&Foreign(public), &self.issuer).map_err(making)?.pem())
     }
 }
 
@@ -221,9 +344,34 @@ mod tests {
     }
 
     #[test]
+    fn a_certificate_is_for_the_key_that_was_proved_and_no_other() {
+        let ca = ClusterCa::generate(5).unwrap();
+        let print = fingerprint_of(ca.certificate()).unwrap();
+        let key = NodeKey::from_pem(NodeKey::generate().unwrap().pem()).unwrap();
+        let other = NodeKey::generate().unwrap();
+        assert_ne!(key.uuid(), other.uuid());
+        let proof = key.prove(&print, "a:1").unwrap();
+        check_proof(key.public(), &print, "a:1", &proof).unwrap();
+        for (public, print, address, proof) in [
+            (other.public(), &print, "a:1", &proof[..]),
+            (key.public(), &[0; 32], "a:1", &proof),
+            (key.public(), &print, "a:2", &proof),
+            (key.public(), &print, "a:1", &[]),
+            (&[], &print, "a:1", &proof),
+        ] {
+            assert!(matches!(check_proof(public, print, address, proof), Err(IdentityError::Unproved)));
+        }
+        let certificate = ca.certify(3, key.public()).unwrap();
+        let identity =
+            |key: &NodeKey| NodeIdentity { certificate: certificate.clone(), key: key.pem.clone() };
+        super::super::Security::mutual(ca.certificate(), &identity(&key)).unwrap();
+        assert!(super::super::Security::mutual(ca.certificate(), &identity(&other)).is_err());
+    }
+
+    #[test]
     fn no_secret_shows_in_debug_output() {
         let ca = ClusterCa::generate(5).unwrap();
-        let shown = format!("{ca:?} {:?}", ca.issue(3).unwrap());
+        let shown = format!("{ca:?} {:?} {:?}", ca.issue(3).unwrap(), NodeKey::generate().unwrap());
         assert!(!shown.contains("PRIVATE"), "{shown}");
     }
 }

@@ -258,15 +258,18 @@ fn tls_error(address: &str, error: &io::Error) -> SendError {
         Some(rustls::Error::AlertReceived(alert)) if is_about_identity(*alert) => {
             SendError::Refused(format!("{address} does not accept this node's certificate ({alert:?})"))
         }
+        Some(rustls::Error::InvalidMessage(_)) => SendError::Refused(format!(
+            "{address} does not speak TLS; nodes with TLS and nodes without do not talk to each other"
+        )),
         _ => SendError::Unsent(format!("TLS with {address}: {error}")),
     }
 }
 
-fn tls_cause(error: &io::Error) -> Option<&rustls::Error> {
+pub(crate) fn tls_cause(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>())
 }
 
-fn is_about_identity(alert: rustls::AlertDescription) -> bool {
+pub(crate) fn is_about_identity(alert: rustls::AlertDescription) -> bool {
     use rustls::AlertDescription as Alert;
     matches!(
         alert,

@@ -40,7 +40,7 @@ pub enum Security {
 /// Both halves of mutual TLS, ready for use.
 #[derive(Clone)]
 pub struct MutualTls {
-    pub(super) client: Arc<ClientConfig>,
+    pub(crate) client: Arc<ClientConfig>,
     pub(super) server: Arc<ServerConfig>,
 }
 
@@ -66,7 +66,7 @@ impl Security {
         let mut roots = RootCertStore::empty();
         let ca = CertificateDer::from_pem_slice(ca.as_bytes())
             .map_err(|error| unreadable("the CA's certificate", &error))?;
-        roots.add(ca).map_err(|error| SecurityError::Tls(error.to_string()))?;
+        roots.add(ca.clone()).map_err(|error| SecurityError::Tls(error.to_string()))?;
         let roots = Arc::new(roots);
         let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes())
             .map_err(|error| unreadable("the node's certificate", &error))?;
@@ -89,7 +89,8 @@ impl Security {
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(tls)?
             .with_client_cert_verifier(verifier)
-            .with_single_cert(vec![certificate], key)
+            // With the CA's, by whose fingerprint those recognise the cluster who have nothing else of it.
+            .with_single_cert(vec![certificate, ca], key)
             .map_err(tls)?;
         server.alpn_protocols = vec![b"h2".to_vec()];
         Ok(Self::Mutual(MutualTls { client: Arc::new(client), server: Arc::new(server) }))
@@ -102,7 +103,7 @@ impl Security {
 }
 
 /// The name under which a node's certificate is valid.
-pub(super) fn server_name(member: Member) -> Result<ServerName<'static>, String> {
+pub(crate) fn server_name(member: Member) -> Result<ServerName<'static>, String> {
     ServerName::try_from(node_name(member)).map_err(|error| error.to_string())
 }
 

@@ -42,6 +42,13 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: u64 = 64 << 10;
 
+/// The first byte of a TLS connection: a record of the handshake (RFC 8446, 5.1).
+const TLS_HANDSHAKE: u8 = 0x16;
+
+/// What a client without TLS is told.
+const WITHOUT_TLS: &str =
+    "this node speaks TLS only: connect with TLS and a token of its cluster, not insecurely";
+
 /// The larger header lists that are taken, bytes.
 const MAX_HEADERS: u32 = 16 << 10;
 
@@ -110,6 +117,14 @@ async fn converse(tcp: TcpStream, routes: Routes, security: Security, stopping: 
     let Security::Mutual(tls) = security else {
         return speak(tcp, routes, PeerConnection::new(None), stopping).await;
     };
+    match tokio::time::timeout(HANDSHAKE_DEADLINE, speaks_tls(&tcp)).await {
+        Ok(Ok(true)) => {}
+        Ok(Ok(false)) => {
+            let _ = tokio::time::timeout(HANDSHAKE_DEADLINE, decline(tcp, stopping)).await;
+            return;
+        }
+        Ok(Err(_)) | Err(_) => return,
+    }
     let handshake = TlsAcceptor::from(tls.server).accept(tcp).into_fallible();
     match tokio::time::timeout(HANDSHAKE_DEADLINE, handshake).await {
         Ok(Ok(stream)) => {
@@ -123,6 +138,42 @@ async fn converse(tcp: TcpStream, routes: Routes, security: Security, stopping: 
         }
         Err(_) => {}
     }
+}
+
+/// Whether a client begins with a TLS handshake.
+async fn speaks_tls(tcp: &TcpStream) -> io::Result<bool> {
+    let mut first = [0];
+    match tcp.peek(&mut first).await? {
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        _ => Ok(first[0] == TLS_HANDSHAKE),
+    }
+}
+
+/// Tells a client that came without TLS to come with it, in words that every gRPC client shows to its user.
+async fn decline(tcp: TcpStream, stopping: CancellationToken) {
+    let answer = service_fn(|_: hyper::Request<Incoming>| async {
+        let refusal = tonic::Status::unauthenticated(WITHOUT_TLS);
+        Ok::<_, std::convert::Infallible>(refusal.into_http::<tonic::body::Body>())
+    });
+    let mut serving = std::pin::pin!(http2().serve_connection(TokioIo::new(tcp), answer));
+    tokio::select! {
+        _ = serving.as_mut() => {}
+        () = stopping.cancelled() => {}
+    }
+}
+
+fn http2() -> http2::Builder<TokioExecutor> {
+    let mut http2 = http2::Builder::new(TokioExecutor::new());
+    http2
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_REQUESTS)
+        .max_header_list_size(MAX_HEADERS)
+        .max_frame_size(HTTP2_FRAME)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .keep_alive_interval(KEEP_ALIVE_INTERVAL)
+        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT);
+    http2
 }
 
 async fn linger(mut tcp: TcpStream) -> io::Result<()> {
@@ -142,17 +193,7 @@ where
         request.extensions_mut().insert(connection.clone());
         routes.clone().oneshot(request)
     });
-    let serving = http2::Builder::new(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(MAX_REQUESTS)
-        .max_header_list_size(MAX_HEADERS)
-        .max_frame_size(HTTP2_FRAME)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .keep_alive_interval(KEEP_ALIVE_INTERVAL)
-        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), answer);
-    let mut serving = std::pin::pin!(serving);
+    let mut serving = std::pin::pin!(http2().serve_connection(TokioIo::new(stream), answer));
     let first = tokio::time::timeout(HANDSHAKE_DEADLINE, async {
         tokio::select! {
             _ = serving.as_mut() => true,

@@ -12,15 +12,17 @@ use std::{
 };
 
 use tokio::time::{Instant, sleep, timeout_at};
-use tonic::{
-    Code, Request, Status,
-    transport::{Channel, Endpoint},
-};
+use tonic::{Code, Request, Status, service::interceptor::InterceptedService, transport::Channel};
 
-use super::v1::{
-    self, AttachReply, ClaimReply, CompleteReply, Completion, Consumer, OperationId, PutReply, PutStatus,
-    QueueDescription, QueueRules, cluster_client::ClusterClient, queues_client::QueuesClient,
+use super::{
+    access::{Access, Credentials},
+    dial,
+    v1::{
+        self, AttachReply, ClaimReply, CompleteReply, Completion, Consumer, OperationId, PutReply, PutStatus,
+        QueueDescription, QueueRules, cluster_client::ClusterClient, queues_client::QueuesClient,
+    },
 };
+use crate::peer::SecurityError;
 
 /// First pause after all members have failed; doubled up to the longest.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -28,24 +30,26 @@ const PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// Bytes of a message, either way.
 const MESSAGE_BYTES: usize = 8 << 20;
-/// A connection on which nothing was heard is asked for a sign of life this often, and given up after as long again.
-const KEEP_ALIVE: Duration = Duration::from_secs(3);
-
 /// Queues of which a client remembers that it is known there.
 const QUEUES_NOTED: usize = 10_000;
 
 /// How a client behaves.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ClientOptions {
     /// How long one operation may take with all its repetitions.
     pub deadline: Duration,
     /// How long connecting to one member may take.
     pub connect: Duration,
+    /// As whom it calls, and how it recognises the cluster.
+    pub access: Access,
 }
+
+/// A connection to a member, for the generated clients.
+pub type Connection = InterceptedService<Channel, Credentials>;
 
 impl Default for ClientOptions {
     fn default() -> Self {
-        Self { deadline: Duration::from_secs(15), connect: Duration::from_secs(1) }
+        Self { deadline: Duration::from_secs(15), connect: Duration::from_secs(1), access: Access::default() }
     }
 }
 
@@ -58,6 +62,12 @@ pub enum ClientError {
     /// The system's random numbers cannot be read.
     #[error("cannot draw a random number: {0}")]
     Random(std::io::Error),
+    /// The certificates or keys cannot be used.
+    #[error(transparent)]
+    Security(#[from] SecurityError),
+    /// What was reached is not what the token or the certificate is of.
+    #[error("{0}")]
+    Distrusted(String),
     /// The cluster refuses.
     #[error("{}", .0.message())]
     Refused(Status),
@@ -81,7 +91,7 @@ pub struct Client {
 
 #[derive(Debug)]
 struct Shared {
-    members: Vec<(String, Channel)>,
+    members: Vec<(String, Connection)>,
     /// The member that answered last.
     favourite: AtomicUsize,
     id: [u8; 16],
@@ -95,22 +105,13 @@ impl Client {
     /// A client of the cluster that these members (`HOST:PORT`) belong to. Connects when it is first used.
     ///
     /// # Errors
-    /// [`ClientError::Address`], or [`ClientError::Random`].
+    /// [`ClientError::Address`], [`ClientError::Random`] or [`ClientError::Security`].
     pub fn new(members: &[String], options: ClientOptions) -> Result<Self, ClientError> {
+        let (tls, credentials) = (options.access.tls()?, options.access.credentials());
         let endpoint = |address: &String| {
-            let bad = || ClientError::Address(address.clone());
-            let url = if address.contains("://") { address.clone() } else { format!("http://{address}") };
-            let endpoint = Endpoint::from_shared(url).map_err(|_| bad())?;
-            if endpoint.uri().port_u16().is_none() {
-                return Err(bad());
-            }
-            let endpoint = endpoint
-                .connect_timeout(options.connect)
-                .tcp_nodelay(true)
-                .http2_keep_alive_interval(KEEP_ALIVE)
-                .keep_alive_timeout(KEEP_ALIVE)
-                .keep_alive_while_idle(true);
-            Ok((address.clone(), endpoint.connect_lazy()))
+            let channel = dial::channel(address, tls.clone(), options.connect)
+                .ok_or_else(|| ClientError::Address(address.clone()))?;
+            Ok::<_, ClientError>((address.clone(), InterceptedService::new(channel, credentials.clone())))
         };
         let members = members.iter().map(endpoint).collect::<Result<Vec<_>, _>>()?;
         if members.is_empty() {
@@ -143,8 +144,9 @@ impl Client {
     /// repeatable: a read, or a write with an operation id of its own.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] for what repeating does not change, else [`ClientError::NoAnswer`].
-    pub async fn with_members<T, F>(&self, call: impl Fn(Channel) -> F) -> Result<T, ClientError>
+    /// [`ClientError::Refused`] for what repeating does not change, [`ClientError::Distrusted`] if all members are, else
+    /// [`ClientError::NoAnswer`].
+    pub async fn with_members<T, F>(&self, call: impl Fn(Connection) -> F) -> Result<T, ClientError>
     where
         F: Future<Output = Result<T, Status>>,
     {
@@ -153,6 +155,8 @@ impl Client {
         let mut pause = PAUSE;
         let mut last = "nobody was asked".to_owned();
         let first = favourite.load(Ordering::Relaxed);
+        // Members of this round that are not what they should be.
+        let mut distrusted = 0;
         for tried in 0_usize.. {
             let at = first.wrapping_add(tried);
             let (address, channel) = &members[at % members.len()];
@@ -162,13 +166,22 @@ impl Client {
                     return Ok(answer);
                 }
                 Ok(Err(status)) if is_final(status.code()) => return Err(ClientError::Refused(status)),
-                Ok(Err(status)) => last = format!("{address}: {}", status.message()),
+                Ok(Err(status)) => {
+                    if let Some(reason) = dial::distrust(&status) {
+                        distrusted += 1;
+                        if distrusted == members.len() {
+                            return Err(ClientError::Distrusted(reason));
+                        }
+                    }
+                    last = format!("{address}: {}", status.message());
+                }
                 Err(_) => {
                     last = format!("{address}: no answer");
                     break;
                 }
             }
             if (tried + 1).is_multiple_of(members.len()) {
+                distrusted = 0;
                 if Instant::now() + pause >= end {
                     break;
                 }
@@ -196,7 +209,7 @@ impl Client {
     async fn queues<Q: Clone, T, F>(
         &self,
         request: Q,
-        call: impl Fn(QueuesClient<Channel>, Q) -> F,
+        call: impl Fn(QueuesClient<Connection>, Q) -> F,
     ) -> Result<T, ClientError>
     where
         F: Future<Output = Result<tonic::Response<T>, Status>>,
@@ -297,7 +310,7 @@ impl Client {
     async fn cluster<Q: Clone, T, F>(
         &self,
         request: Q,
-        call: impl Fn(ClusterClient<Channel>, Q) -> F,
+        call: impl Fn(ClusterClient<Connection>, Q) -> F,
     ) -> Result<T, ClientError>
     where
         F: Future<Output = Result<tonic::Response<T>, Status>>,
@@ -315,6 +328,30 @@ impl Client {
     /// Gives a new node its number; the same one for the same uuid.
     pub async fn enrol(&self, request: v1::EnrolRequest) -> Result<v1::EnrolReply, ClientError> {
         self.cluster(request, |mut client, request| async move { client.enrol(request).await }).await
+    }
+
+    /// Makes a token, of which the cluster is told no more than the hash.
+    pub async fn create_token(&self, request: v1::CreateTokenRequest) -> Result<(), ClientError> {
+        self.cluster(request, |mut client, request| async move { client.create_token(request).await })
+            .await
+            .map(drop)
+    }
+
+    /// All tokens that are good.
+    pub async fn list_tokens(&self) -> Result<Vec<v1::TokenInfo>, ClientError> {
+        let request = v1::ListTokensRequest {};
+        let reply = self
+            .cluster(request, |mut client, request| async move { client.list_tokens(request).await })
+            .await?;
+        Ok(reply.tokens)
+    }
+
+    /// Makes a token good for nothing, within two seconds.
+    pub async fn revoke_token(&self, hash: [u8; 32]) -> Result<(), ClientError> {
+        let request = v1::RevokeTokenRequest { hash: hash.to_vec().into() };
+        self.cluster(request, |mut client, request| async move { client.revoke_token(request).await })
+            .await
+            .map(drop)
     }
 
     /// Takes a node out for good.

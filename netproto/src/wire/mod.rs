@@ -1,11 +1,17 @@
 //! The public API of a cluster, as gRPC: generated types and services in [`v1`] (documented in `netproto/proto`), and a
 //! [`Client`] that finds its way around dead members and repeats what may be repeated.
 
+mod access;
 mod client;
+mod dial;
 mod producer;
+mod token;
 
-pub use client::{Client, ClientError, ClientOptions};
+pub use access::{Access, CALLING_NODE, Credentials, NodeAccess};
+pub use client::{Client, ClientError, ClientOptions, Connection};
+pub use dial::node_channel;
 pub use producer::{Producer, ProducerOptions};
+pub use token::{Token, TokenError, TokenKind};
 
 /// `dolomedes.v1`, as generated from the proto files.
 #[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated")]

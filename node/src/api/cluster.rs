@@ -11,7 +11,7 @@ use dolomedes_raft::{
 };
 use tonic::{Request, Response, Status};
 
-use super::{Api, read, submit, unexpected};
+use super::{Api, read, submit, tokens, unexpected};
 
 pub(super) struct ClusterService(pub(super) Api);
 
@@ -41,22 +41,35 @@ impl Cluster for ClusterService {
     }
 
     async fn enrol(&self, request: Request<v1::EnrolRequest>) -> Result<Response<v1::EnrolReply>, Status> {
-        let node = self.0.node.clone();
+        let (node, authority) = (self.0.node.clone(), self.0.authority.clone());
         let here = |group: Group, request: v1::EnrolRequest| async move {
             let uuid = <[u8; 16]>::try_from(request.uuid.as_ref())
                 .map_err(|_| Status::invalid_argument("uuid has to be 16 bytes"))?;
-            let command = Command::EnrolNode {
-                uuid: u128::from_be_bytes(uuid),
-                address: request.address,
-                version: request.version,
-                token: None,
-            };
+            let uuid = u128::from_be_bytes(uuid);
+            let (mut token, mut ca) = (None, None);
+            if let Some(authority) = &authority {
+                token = Some(tokens::check_enrolment(&node, &group, authority, &request, uuid).await?);
+                // Before a use of the token is taken.
+                ca = Some(authority.ca().ok_or_else(|| {
+                    Status::unavailable(format!("node {} has not got the CA's key yet", node.number()))
+                })?);
+            }
+            let command =
+                Command::EnrolNode { uuid, address: request.address, version: request.version, token };
             let reply = submit(&group, command, None).await?;
             let Reply::Enrolled(Enrolled { node: number, .. }) = reply else {
                 return Err(unexpected(&reply));
             };
             let nodes = read(&group, |state| state.nodes()).await?;
+            let (mut ca_certificate, mut certificate) = (String::new(), String::new());
+            if let Some(ca) = ca {
+                ca.certificate().clone_into(&mut ca_certificate);
+                let issued = ca.certify(number, &request.public_key);
+                certificate = issued.map_err(|error| Status::internal(error.to_string()))?;
+            }
             Ok(v1::EnrolReply {
+                ca: ca_certificate,
+                certificate,
                 cluster: node.cluster().to_be_bytes().to_vec().into(),
                 node: number,
                 groups: u32::try_from(node.queue_groups().count()).unwrap_or(u32::MAX),
@@ -64,6 +77,32 @@ impl Cluster for ClusterService {
             })
         };
         self.0.serve(META, request, here, there!(enrol)).await
+    }
+
+    async fn create_token(
+        &self,
+        request: Request<v1::CreateTokenRequest>,
+    ) -> Result<Response<v1::CreateTokenReply>, Status> {
+        if self.0.authority.is_none() {
+            return Err(Status::failed_precondition("this cluster is insecure: it asks for no tokens"));
+        }
+        self.0.serve(META, request, tokens::create, there!(create_token)).await
+    }
+
+    async fn list_tokens(
+        &self,
+        request: Request<v1::ListTokensRequest>,
+    ) -> Result<Response<v1::ListTokensReply>, Status> {
+        let node = self.0.node.clone();
+        let here = |group: Group, _| async move { tokens::list(&node, group).await };
+        self.0.serve(META, request, here, there!(list_tokens)).await
+    }
+
+    async fn revoke_token(
+        &self,
+        request: Request<v1::RevokeTokenRequest>,
+    ) -> Result<Response<v1::RevokeTokenReply>, Status> {
+        self.0.serve(META, request, tokens::revoke, there!(revoke_token)).await
     }
 
     async fn remove_node(

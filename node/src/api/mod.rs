@@ -2,7 +2,9 @@
 //! node that does not lead passes the call on as it is, once.
 
 mod cluster;
+mod gate;
 mod queues;
+mod tokens;
 
 use std::{
     collections::HashMap,
@@ -11,19 +13,19 @@ use std::{
     time::Duration,
 };
 
-use dolomedes_netproto::wire::{self, v1};
+use dolomedes_netproto::{
+    peer::{Member, Security},
+    wire::{self, CALLING_NODE, node_channel, v1},
+};
 use dolomedes_raft::{
     cluster::ClusterNode,
     command::{Command, Refusal, Reply},
     group::{Group, SubmitError},
     machine::read::State,
 };
-use tonic::{
-    Request, Response, Status,
-    metadata::MetadataValue,
-    service::Routes,
-    transport::{Channel, Endpoint},
-};
+use tonic::{Request, Response, Status, metadata::MetadataValue, service::Routes, transport::Channel};
+
+use crate::keys::Authority;
 
 /// Bytes of a message, either way: a put or a grant of 1 MiB, with room for what frames it.
 const MESSAGE_BYTES: usize = 8 << 20;
@@ -40,14 +42,26 @@ pub(crate) struct Api {
     node: Arc<ClusterNode>,
     wakes: Arc<queues::Wakes>,
     channels: Arc<Mutex<HashMap<u64, (String, Channel)>>>,
+    security: Security,
+    /// The cluster's CA; `None` in an insecure cluster.
+    authority: Option<Arc<Authority>>,
 }
 
-/// All services of the API, with those for health and reflection. `process`: a random number of this process.
+/// All services of the node: the API, health and reflection, and what other nodes ask. In a secure cluster, which is one
+/// with an `authority`, they are behind a gate. `process`: a random number of this process.
 ///
 /// # Errors
 /// If the descriptions of the services cannot be read.
-pub(crate) async fn services(node: Arc<ClusterNode>, process: u128) -> anyhow::Result<Routes> {
-    let api = Api { node, wakes: Arc::new(queues::Wakes::new(process)), channels: Arc::default() };
+pub(crate) async fn services(
+    node: Arc<ClusterNode>,
+    process: u128,
+    security: Security,
+    authority: Option<Arc<Authority>>,
+) -> anyhow::Result<Routes> {
+    let gate = authority.as_ref().map(|own| Arc::new(gate::Gate::new(node.clone(), *own.fingerprint())));
+    let peers = node.peer_service();
+    let wakes = Arc::new(queues::Wakes::new(process));
+    let api = Api { node, wakes, channels: Arc::default(), security, authority };
     let queues = v1::queues_server::QueuesServer::new(queues::QueueService(api.clone()))
         .max_decoding_message_size(MESSAGE_BYTES)
         .max_encoding_message_size(MESSAGE_BYTES);
@@ -58,7 +72,12 @@ pub(crate) async fn services(node: Arc<ClusterNode>, process: u128) -> anyhow::R
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(wire::DESCRIPTORS)
         .build_v1()?;
-    Ok(Routes::new(queues).add_service(cluster).add_service(served).add_service(reflection))
+    let routes = Routes::new(queues).add_service(cluster).add_service(served).add_service(reflection);
+    let routes = routes.add_service(peers);
+    Ok(match gate {
+        Some(gate) => routes.into_axum_router().layer(gate::Gated(gate)).into(),
+        None => routes,
+    })
 }
 
 impl Api {
@@ -94,6 +113,8 @@ impl Api {
         })?;
         let (mut metadata, extensions, message) = request.into_parts();
         metadata.insert(PASSED_ON, MetadataValue::from(self.node.number()));
+        // The caller was let in here; the leader takes this node's word for it.
+        metadata.insert(CALLING_NODE, MetadataValue::from(self.node.number()));
         there(self.channel(leader, &address)?, Request::from_parts(metadata, extensions, message)).await
     }
 
@@ -103,9 +124,9 @@ impl Api {
         if let Some((_, channel)) = channels.get(&node).filter(|(known, _)| known == address) {
             return Ok(channel.clone());
         }
-        let endpoint = Endpoint::from_shared(format!("http://{address}"))
-            .map_err(|_| Status::internal(format!("`{address}` of node {node} is not an address")))?;
-        let channel = endpoint.connect_timeout(CONNECT_PATIENCE).tcp_nodelay(true).connect_lazy();
+        let to = Member { cluster: self.node.cluster(), node };
+        let channel = node_channel(address, to, &self.security, CONNECT_PATIENCE)
+            .ok_or_else(|| Status::internal(format!("`{address}` of node {node} is not an address")))?;
         // As many as there are members.
         channels.insert(node, (address.to_owned(), channel.clone()));
         Ok(channel)

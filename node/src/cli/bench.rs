@@ -17,7 +17,7 @@ use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::{Ending, cluster::To};
+use super::{Ending, to::To};
 
 /// Latencies are kept up to this, in microseconds.
 const LONGEST_US: u64 = 60_000_000;

@@ -4,28 +4,19 @@ use std::io::Write as _;
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
-use dolomedes_netproto::wire::{Client, ClientOptions, v1};
+use dolomedes_netproto::wire::v1;
 use serde_json::{Value, json};
 
-use super::{Ending, Usage};
+use super::{
+    Ending,
+    to::To,
+    token::{self, TokenCommand},
+};
 
 #[derive(Args)]
 pub(super) struct ClusterArgs {
     #[command(subcommand)]
     command: ClusterCommand,
-}
-
-#[derive(Args)]
-pub(super) struct To {
-    /// Members of the cluster; the first that answers is used
-    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', required = true)]
-    to: Vec<String>,
-}
-
-impl To {
-    pub(super) fn client(&self) -> anyhow::Result<Client> {
-        Ok(Client::new(&self.to, ClientOptions::default()).map_err(|error| Usage(error.into()))?)
-    }
 }
 
 #[derive(Subcommand)]
@@ -64,6 +55,9 @@ enum ClusterCommand {
         /// The number of the node that shall lead it
         node: u64,
     },
+    /// Let nodes join and programs in, and shut them out again
+    #[command(subcommand)]
+    Token(TokenCommand),
 }
 
 /// Runs the command.
@@ -96,6 +90,7 @@ async fn carry_out(command: ClusterCommand) -> anyhow::Result<Ending> {
             to.client()?.transfer_leader(group, node).await?;
             format!("node {node} leads group {group}")
         }
+        ClusterCommand::Token(command) => token::carry_out(command).await?,
     };
     writeln!(std::io::stdout(), "{said}").context("cannot write to standard output")?;
     Ok(Ending::Done)

@@ -9,6 +9,8 @@ mod crawl;
 mod fetch;
 mod node;
 mod progress;
+mod to;
+mod token;
 
 use std::process::ExitCode;
 

@@ -8,9 +8,11 @@ mod presence;
 mod question;
 mod reach;
 mod seat;
+mod secret;
 mod wire;
 
 pub use self::{
-    node::{ClusterError, ClusterNode, ClusterOptions, ClusterStart, META},
+    node::{ClusterError, ClusterNode, ClusterOptions, ClusterStart, FIRST_NODE, META},
     seat::{Seat, SeatError},
+    secret::SecretKeeper,
 };

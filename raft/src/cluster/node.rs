@@ -31,10 +31,11 @@ use super::{
     plan::{GroupState, PlanRules},
     presence::{self, Heard},
     seat::Seat,
+    secret::{self, SecretKeeper},
     wire,
 };
 use crate::{
-    command::{Bootstrapped, Command, FirstNode, Reply},
+    command::{Bootstrapped, Command, FirstNode, Reply, TokenHash},
     group::{Clock, Group, GroupError, GroupHandler, GroupOptions, GroupStart, SubmitError},
     machine::read::{NodeInfo, State},
 };
@@ -42,7 +43,7 @@ use crate::{
 /// The group that keeps the cluster itself.
 pub const META: u32 = 0;
 /// The number of the node that begins a cluster; later ones are log indexes, which are greater.
-const FIRST_NODE: u64 = 1;
+pub const FIRST_NODE: u64 = 1;
 /// Threads of consensus.
 const THREADS: usize = 2;
 /// Threads for what blocks beside: checkpoints, installations, the floor.
@@ -71,6 +72,10 @@ pub struct ClusterOptions {
     pub plan: PlanRules,
     /// This release, for others to see.
     pub version: String,
+    /// Keeps the secret that the members of group 0 share; `None` where there is none.
+    pub secret: Option<Arc<dyn SecretKeeper>>,
+    /// The access token that a new cluster begins with.
+    pub first_access: Option<TokenHash>,
 }
 
 /// Where a node comes from.
@@ -235,6 +240,19 @@ impl ClusterNode {
     /// How long nothing was heard of a node, while this node leads group 0.
     pub fn silent(&self, node: u64) -> Duration {
         self.shared.silent(node)
+    }
+
+    /// Now, by the clock that stamps entries, in milliseconds.
+    pub fn now_ms(&self) -> u64 {
+        (self.shared.options.clock)()
+    }
+
+    /// Whether a node may take part, as far as is known here.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn admits(&self, node: u64) -> std::result::Result<(), String> {
+        self.shared.admits(node)
     }
 
     /// The service that answers other nodes, to be served where the seat says.
@@ -493,8 +511,11 @@ async fn open(
         found(&shared).await?;
     }
     shared.refresh_from_rows()?;
-    let background =
-        vec![tokio::spawn(presence::tell(shared.clone())), tokio::spawn(controller::run(shared.clone()))];
+    let background = vec![
+        tokio::spawn(presence::tell(shared.clone())),
+        tokio::spawn(controller::run(shared.clone())),
+        tokio::spawn(secret::fetch(shared.clone())),
+    ];
     Ok((shared, Arc::new(dir), background))
 }
 
@@ -533,7 +554,8 @@ async fn found(shared: &Arc<Shared>) -> std::result::Result<(), ClusterError> {
     };
     let first =
         FirstNode { node: shared.number, uuid, address: advertise, version: shared.options.version.clone() };
-    let bootstrap = Command::Bootstrap { cluster: shared.cluster, groups, first };
+    let access = shared.options.first_access;
+    let bootstrap = Command::Bootstrap { cluster: shared.cluster, groups, first, access };
     match meta.submit(bootstrap).await {
         Ok(Reply::Bootstrapped(Bootstrapped { .. })) => Ok(()),
         Ok(other) => Err(ClusterError::Start(format!("the cluster cannot be founded: {other:?}"))),

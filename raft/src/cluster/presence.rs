@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::{
     controller,
     node::{META, Shared},
+    secret,
     wire::{self, Answer, Ask},
 };
 use crate::command::{Command, Reply};
@@ -179,6 +180,7 @@ pub(super) async fn answer(shared: &Arc<Shared>, from: u64, ask: Ask) -> Result<
             };
             Ok(Answer::Group(told))
         }
+        Ask::Secret => secret::hand_over(shared, from).map(Answer::Secret),
         Ask::Carry(step) => controller::carry_here(shared, step).await.map(|()| Answer::Carried),
     }
 }

@@ -6,12 +6,12 @@ use dolomedes_storage::codec::{DecodeError, Decoder, Encoder};
 
 use crate::{
     codec::{
-        decode_config, decode_entry, decode_reply, decode_state, encode_config, encode_entry, encode_reply,
-        encode_state,
+        decode_config, decode_entry, decode_kind, decode_reply, decode_state, encode_config, encode_entry,
+        encode_kind, encode_reply, encode_state,
     },
-    command::{Command, Consumer, Counters, Entry, Reply},
+    command::{Command, Consumer, Counters, Entry, Reply, TokenHash},
     group::{Group, SubmitError},
-    machine::read::{ConsumerInfo, QueueInfo, State},
+    machine::read::{ConsumerInfo, QueueInfo, State, TokenInfo},
 };
 
 /// Queues that one answer lists at most.
@@ -28,6 +28,8 @@ pub(super) enum Question {
     Queue(String),
     /// What has been judged of a worker.
     Consumer(u64),
+    /// The token with this hash.
+    Token(TokenHash),
 }
 
 /// An answer.
@@ -41,6 +43,8 @@ pub(super) enum Told {
     Queue(Option<Box<(QueueInfo, Bytes)>>),
     /// To [`Question::Consumer`].
     Consumer(Option<ConsumerInfo>),
+    /// To [`Question::Token`].
+    Token(Option<TokenInfo>),
 }
 
 impl Question {
@@ -66,6 +70,7 @@ impl Question {
                         Some(Told::Queue(found.map(Box::new)))
                     }
                     Self::Consumer(worker) => Some(Told::Consumer(state.consumer(*worker)?)),
+                    Self::Token(hash) => Some(Told::Token(state.token(hash)?)),
                 })
             })
         };
@@ -90,6 +95,7 @@ pub(super) fn put_question(to: &mut Encoder, question: &Question) {
         Question::Queues(prefix) => to.u8(2).str(prefix),
         Question::Queue(name) => to.u8(3).str(name),
         Question::Consumer(worker) => to.u8(4).uint(*worker),
+        Question::Token(hash) => to.u8(5).raw(hash),
     };
 }
 
@@ -106,6 +112,7 @@ pub(super) fn question(from: &mut Decoder<'_>) -> Result<Question, DecodeError> 
         2 => Question::Queues(from.str()?.to_owned()),
         3 => Question::Queue(from.str()?.to_owned()),
         4 => Question::Consumer(from.uint()?),
+        5 => Question::Token(hash(from)?),
         _ => return Err(from.error("there is no such question about a group")),
     })
 }
@@ -125,6 +132,13 @@ pub(super) fn put_told(to: &mut Encoder, told: &Result<Told, SubmitError>) {
                 to.uint(found.consumer.node).uint(found.consumer.epoch);
                 to.uint(found.judged_upto).uint(found.released_upto);
                 to.list(&found.refused, |to, refused| _ = to.uint(*refused));
+            });
+        }
+        Ok(Told::Token(found)) => {
+            to.u8(5).option(found.as_ref(), |to, found| {
+                to.raw(&found.hash).u8(encode_kind(found.kind)).str(&found.label).uint(found.made_at);
+                to.option(found.expires_at, |to, end| _ = to.uint(end));
+                to.option(found.uses_left, |to, uses| _ = to.uint(uses.into()));
             });
         }
         Err(SubmitError::Closed) => _ = to.u8(10),
@@ -153,6 +167,16 @@ pub(super) fn told(from: &mut Decoder<'_>) -> Result<Result<Told, SubmitError>, 
                 refused: from.list(|from| from.uint())?,
             })
         })?),
+        5 => Told::Token(from.option(|from| {
+            Ok(TokenInfo {
+                hash: hash(from)?,
+                kind: decode_kind(from)?,
+                label: from.str()?.to_owned(),
+                made_at: from.uint()?,
+                expires_at: from.option(|from| from.uint())?,
+                uses_left: from.option(|from| from.uint32())?,
+            })
+        })?),
         10 => return Ok(Err(SubmitError::Closed)),
         11 => return Ok(Err(SubmitError::NotLeader { leader: from.option(|from| from.uint())? })),
         12 => return Ok(Err(SubmitError::Unknown)),
@@ -163,6 +187,11 @@ pub(super) fn told(from: &mut Decoder<'_>) -> Result<Result<Told, SubmitError>, 
         }
         _ => return Err(from.error("there is no such answer about a group")),
     }))
+}
+
+fn hash(from: &mut Decoder<'_>) -> Result<TokenHash, DecodeError> {
+    let bytes = from.raw(size_of::<TokenHash>())?;
+    bytes.try_into().map_err(|_| from.error("a hash has another length"))
 }
 
 fn put_info(to: &mut Encoder, info: &QueueInfo) {
@@ -221,7 +250,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::command::{QueueConfig, QueueState, RecallFrom};
+    use crate::command::{QueueConfig, QueueState, RecallFrom, TokenKind};
 
     fn an_info() -> impl Strategy<Value = QueueInfo> {
         (any::<(u64, u32, u64, Option<u64>, bool)>(), ".{0,9}", any::<[u64; 13]>()).prop_map(
@@ -277,6 +306,7 @@ mod tests {
                 Question::Queues("job/".to_owned()),
                 Question::Queue("job/x".to_owned()),
                 Question::Consumer(worker),
+                Question::Token([worker.to_be_bytes()[7]; 32]),
             ] {
                 let mut to = Encoder::with_capacity(0);
                 put_question(&mut to, &one);
@@ -289,6 +319,14 @@ mod tests {
                 released_upto: upto,
                 refused,
             };
+            let token = TokenInfo {
+                hash: [7; 32],
+                kind: TokenKind::Access,
+                label: "laptop".to_owned(),
+                made_at: epoch,
+                expires_at: leader,
+                uses_left: leader.map(|_| 3),
+            };
             let first = infos.first().cloned().map(|info| Box::new((info, Bytes::from(spec))));
             for one in [
                 Ok(Told::Reply(Box::new(Reply::Purged(upto)))),
@@ -296,6 +334,8 @@ mod tests {
                 Ok(Told::Queue(first)),
                 Ok(Told::Consumer(Some(consumer))),
                 Ok(Told::Consumer(None)),
+                Ok(Told::Token(Some(token))),
+                Ok(Told::Token(None)),
                 Err(SubmitError::Closed),
                 Err(SubmitError::NotLeader { leader }),
                 Err(SubmitError::Unknown),

@@ -6,15 +6,15 @@ use bytes::Bytes;
 use dolomedes_netproto::peer::PeerError;
 
 use super::{
-    node::ClusterNode,
+    node::{ClusterNode, META},
     presence,
     question::{Question, Told},
     wire::{Answer, Ask},
 };
 use crate::{
-    command::{Command, Reply},
+    command::{Command, Reply, TokenHash},
     group::SubmitError,
-    machine::read::{ConsumerInfo, QueueInfo},
+    machine::read::{ConsumerInfo, QueueInfo, TokenInfo},
 };
 
 /// How long an answer of a leader elsewhere may take.
@@ -55,6 +55,14 @@ impl ClusterNode {
     pub async fn consumer(&self, group: u32, worker: u64) -> Result<Option<ConsumerInfo>, SubmitError> {
         match self.ask_leader(group, Question::Consumer(worker)).await? {
             Told::Consumer(found) => Ok(found),
+            _ => Err(SubmitError::Unknown),
+        }
+    }
+
+    /// The token with this hash; also if nobody has noticed its end yet.
+    pub async fn token(&self, hash: TokenHash) -> Result<Option<TokenInfo>, SubmitError> {
+        match self.ask_leader(META, Question::Token(hash)).await? {
+            Told::Token(found) => Ok(found),
             _ => Err(SubmitError::Unknown),
         }
     }

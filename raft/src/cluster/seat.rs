@@ -30,6 +30,8 @@ pub struct Seat {
     pub advertise: String,
     /// Groups beside group 0; 0 while that is not known yet.
     pub groups: u32,
+    /// Through whom it was about to join when it was started last; empty once it has, or if it began the cluster.
+    pub joining: Vec<String>,
     /// The members that were known last, and where they are reached. Only a hint: the truth is in group 0.
     pub members: BTreeMap<u64, String>,
 }
@@ -67,8 +69,11 @@ impl Seat {
             "{HEADER}\nuuid {:032x}\nlisten {}\nadvertise {}\ngroups {}\n",
             self.uuid, self.listen, self.advertise, self.groups
         );
-        for (node, address) in &self.members {
+        for address in &self.joining {
             // Writing to a string cannot fail.
+            let _ = writeln!(text, "joining {address}");
+        }
+        for (node, address) in &self.members {
             let _ = writeln!(text, "member {node} {address}");
         }
         text
@@ -82,7 +87,7 @@ impl Seat {
             None => return Err("it is empty".to_owned()),
         }
         let (mut uuid, mut listen, mut advertise, mut groups) = (None, None, None, None);
-        let mut members = BTreeMap::new();
+        let (mut joining, mut members) = (Vec::new(), BTreeMap::new());
         for line in lines {
             let nonsense = || format!("`{line}` makes no sense");
             match line.split_once(' ').ok_or_else(nonsense)? {
@@ -90,6 +95,7 @@ impl Seat {
                 ("listen", address) => listen = Some(address.to_owned()),
                 ("advertise", address) => advertise = Some(address.to_owned()),
                 ("groups", number) => groups = Some(number.parse().map_err(|_| nonsense())?),
+                ("joining", address) => joining.push(address.to_owned()),
                 ("member", rest) => {
                     let (node, address) = rest.split_once(' ').ok_or_else(nonsense)?;
                     members.insert(node.parse().map_err(|_| nonsense())?, address.to_owned());
@@ -103,6 +109,7 @@ impl Seat {
             listen: listen.ok_or_else(missing("listen"))?,
             advertise: advertise.ok_or_else(missing("advertise"))?,
             groups: groups.ok_or_else(missing("groups"))?,
+            joining,
             members,
         })
     }
@@ -125,6 +132,7 @@ mod tests {
             listen: "0.0.0.0:7001".into(),
             advertise: "crawl-1.example:7001".into(),
             groups: 4,
+            joining: vec!["c:1".into(), "d:1".into()],
             members: BTreeMap::from([(1, "a:1".into()), (17, "b:2".into())]),
         };
         seat.save(dir.path()).unwrap();

@@ -9,6 +9,7 @@ use dolomedes_storage::codec::{DecodeError, Decoder, Encoder};
 use super::{
     plan::{GroupState, Step},
     question::{self, Question, Told},
+    secret::Secret,
 };
 use crate::group::SubmitError;
 
@@ -35,6 +36,8 @@ pub(super) enum Ask {
         /// What.
         question: Question,
     },
+    /// The secret that the members of group 0 share.
+    Secret,
 }
 
 /// An answer.
@@ -53,6 +56,8 @@ pub(super) enum Answer {
     Picture(BTreeMap<u32, GroupState>),
     /// The step was carried out.
     Carried,
+    /// The secret.
+    Secret(Secret),
     /// To a question about a group.
     Group(Result<Told, SubmitError>),
 }
@@ -73,6 +78,7 @@ pub(super) fn encode_ask(ask: &Ask) -> Bytes {
             question::put_question(&mut to, question);
             &mut to
         }
+        Ask::Secret => to.u8(5),
     };
     to.finish().into()
 }
@@ -84,6 +90,7 @@ pub(super) fn decode_ask(bytes: &[u8]) -> Result<Ask, DecodeError> {
         2 => Ask::Picture,
         3 => Ask::Carry(step(&mut from)?),
         4 => Ask::Group { group: from.uint32()?, question: question::question(&mut from)? },
+        5 => Ask::Secret,
         _ => return Err(from.error("there is no such question")),
     };
     from.finish()?;
@@ -123,6 +130,9 @@ pub(super) fn encode_answer(answer: &Answer) -> Bytes {
             to.u8(4);
             question::put_told(&mut to, told);
         }
+        Answer::Secret(secret) => {
+            to.u8(5).bytes(&secret.0);
+        }
     }
     to.finish().into()
 }
@@ -146,6 +156,7 @@ pub(super) fn decode_answer(bytes: &[u8]) -> Result<Answer, DecodeError> {
         }
         3 => Answer::Carried,
         4 => Answer::Group(question::told(&mut from)?),
+        5 => Answer::Secret(Secret(Bytes::copy_from_slice(from.bytes()?))),
         _ => return Err(from.error("there is no such answer")),
     };
     from.finish()?;
@@ -284,10 +295,12 @@ mod tests {
             leaders in prop::collection::btree_map(any::<u32>(), any::<u64>(), 0..5),
         ) {
             let presence = Ask::Presence { address: "a:1".to_owned() };
-            for ask in [presence, Ask::Picture, Ask::Carry(step)] {
+            for ask in [presence, Ask::Picture, Ask::Carry(step), Ask::Secret] {
                 prop_assert_eq!(&decode_ask(&encode_ask(&ask)).unwrap(), &ask);
             }
-            for answer in [Answer::Known { leader, nodes, leaders }, Answer::Picture(groups), Answer::Carried] {
+            let secret = Answer::Secret(Secret(Bytes::from_static(b"key")));
+            let known = Answer::Known { leader, nodes, leaders };
+            for answer in [known, Answer::Picture(groups), Answer::Carried, secret] {
                 prop_assert_eq!(&decode_answer(&encode_answer(&answer)).unwrap(), &answer);
             }
         }

@@ -5,8 +5,8 @@ use dolomedes_storage::codec::Encoder;
 use super::{
     DecodeError, Source,
     coordination::{
-        decode_compare, decode_guard, decode_op, decode_wish, encode_compare, encode_guard, encode_op,
-        encode_wish,
+        decode_compare, decode_guard, decode_kind, decode_op, decode_wish, encode_compare, encode_guard,
+        encode_kind, encode_op, encode_wish,
     },
     queue::{
         decode_completion, decode_config, decode_consumer, decode_lease, decode_message, decode_purge,
@@ -45,7 +45,7 @@ mod tag {
     pub(super) const ENROL_NODE: u8 = 25;
     pub(super) const SET_NODE: u8 = 26;
     pub(super) const REMOVE_NODE: u8 = 27;
-    pub(super) const JOIN_TOKEN: u8 = 28;
+    pub(super) const MAKE_TOKEN: u8 = 28;
     pub(super) const REVOKE_TOKEN: u8 = 29;
     pub(super) const SET_VOTERS: u8 = 30;
     pub(super) const RECALL: u8 = 31;
@@ -160,9 +160,10 @@ pub(super) fn encode_command(to: &mut Encoder, command: &Command) {
                 command => encode_command(to, command),
             }
         }
-        Command::Bootstrap { cluster, groups, first } => {
+        Command::Bootstrap { cluster, groups, first, access } => {
             to.u8(tag::BOOTSTRAP).u128(*cluster).uint((*groups).into());
             to.uint(first.node).u128(first.uuid).str(&first.address).str(&first.version);
+            to.option(access.as_ref(), |to, access| _ = to.raw(access));
         }
         Command::EnrolNode { uuid, address, version, token } => {
             to.u8(tag::ENROL_NODE).u128(*uuid).str(address).str(version);
@@ -177,8 +178,9 @@ pub(super) fn encode_command(to: &mut Encoder, command: &Command) {
         Command::RemoveNode { node } => {
             to.u8(tag::REMOVE_NODE).uint(*node);
         }
-        Command::JoinToken { hash, ttl_ms, uses } => {
-            to.u8(tag::JOIN_TOKEN).raw(hash).uint(*ttl_ms);
+        Command::MakeToken { hash, kind, label, ttl_ms, uses } => {
+            to.u8(tag::MAKE_TOKEN).raw(hash).u8(encode_kind(*kind)).str(label);
+            to.option(*ttl_ms, |to, ttl| _ = to.uint(ttl));
             to.option(*uses, |to, uses| _ = to.uint(uses.into()));
         }
         Command::RevokeToken { hash } => {
@@ -300,6 +302,7 @@ fn decode(from: &mut Source<'_>, within: bool) -> Result<Command, DecodeError> {
                 address: from.string()?,
                 version: from.string()?,
             },
+            access: from.option(Source::hash)?,
         },
         tag::ENROL_NODE => Command::EnrolNode {
             uuid: from.decoder.u128()?,
@@ -314,9 +317,11 @@ fn decode(from: &mut Source<'_>, within: bool) -> Result<Command, DecodeError> {
             wish: from.option(|from| decode_wish(&mut from.decoder))?,
         },
         tag::REMOVE_NODE => Command::RemoveNode { node: from.decoder.uint()? },
-        tag::JOIN_TOKEN => Command::JoinToken {
+        tag::MAKE_TOKEN => Command::MakeToken {
             hash: from.hash()?,
-            ttl_ms: from.decoder.uint()?,
+            kind: decode_kind(&mut from.decoder)?,
+            label: from.string()?,
+            ttl_ms: from.option(Source::uint)?,
             uses: from.option(|from| from.decoder.uint32())?,
         },
         tag::REVOKE_TOKEN => Command::RevokeToken { hash: from.hash()? },

@@ -3,7 +3,7 @@
 use dolomedes_storage::codec::{Decoder, Encoder};
 
 use super::{DecodeError, Source};
-use crate::command::{Acquired, Compare, Guard, NodeWish, RegistryOp, TxnReply};
+use crate::command::{Acquired, Compare, Guard, NodeWish, RegistryOp, TokenKind, TxnReply};
 
 pub(super) fn encode_guard(to: &mut Encoder, guard: &Guard) {
     to.str(&guard.lock).uint(guard.fence);
@@ -80,6 +80,23 @@ pub(crate) fn decode_wish(from: &mut Decoder<'_>) -> Result<NodeWish, DecodeErro
         3 => NodeWish::Worker,
         4 => NodeWish::Drain,
         _ => return Err(from.error("it is not known what the node is wanted for")),
+    })
+}
+
+/// Also part of a token's row.
+pub(crate) fn encode_kind(kind: TokenKind) -> u8 {
+    match kind {
+        TokenKind::Join => 1,
+        TokenKind::Access => 2,
+    }
+}
+
+/// Reads what [`encode_kind`] wrote.
+pub(crate) fn decode_kind(from: &mut Decoder<'_>) -> Result<TokenKind, DecodeError> {
+    Ok(match from.u8()? {
+        1 => TokenKind::Join,
+        2 => TokenKind::Access,
+        _ => return Err(from.error("it is not known what the token is good for")),
     })
 }
 

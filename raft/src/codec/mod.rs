@@ -14,7 +14,7 @@ mod reply;
 use self::command::{decode_command, encode_command};
 pub use self::reply::{decode_reply, encode_reply};
 pub(crate) use self::{
-    coordination::{decode_wish, encode_wish},
+    coordination::{decode_kind, decode_wish, encode_kind, encode_wish},
     queue::{decode_config, decode_state, encode_config, encode_state},
 };
 use crate::command::{Command, Compare, Entry, RegistryOp, TokenHash};

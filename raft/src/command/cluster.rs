@@ -1,10 +1,19 @@
-//! What the commands about nodes, groups and join tokens carry. They are for group 0.
+//! What the commands about nodes, groups and tokens carry. They are for group 0.
 
 /// A node's number: the log index of the entry that enrolled it, or the next free number above. Never reused.
 pub type NodeId = u64;
 
-/// The hash of a join token; which hash is the callers' matter.
+/// The hash of a token; which hash is the callers' matter.
 pub type TokenHash = [u8; 32];
+
+/// What a token is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TokenKind {
+    /// To enrol nodes.
+    Join,
+    /// To use the API.
+    Access,
+}
 
 /// Slots of the map from keys to groups.
 pub const SLOTS: usize = 256;

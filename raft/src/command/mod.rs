@@ -12,7 +12,7 @@ mod queue;
 use bytes::Bytes;
 
 pub use self::{
-    cluster::{Bootstrapped, Enrolled, FirstNode, MAX_VOTERS, NodeId, NodeWish, SLOTS, TokenHash},
+    cluster::{Bootstrapped, Enrolled, FirstNode, MAX_VOTERS, NodeId, NodeWish, SLOTS, TokenHash, TokenKind},
     coordination::{
         Acquired, Change, ClientId, Compare, Event, Guard, RegistryOp, Retention, Revision, SessionId,
         TxnReply,
@@ -304,6 +304,8 @@ pub enum Command {
         groups: u32,
         /// The node that begins.
         first: FirstNode,
+        /// The first access token, which has no end; `None` where the API asks for none.
+        access: Option<TokenHash>,
     },
     /// Gives a node its number: that of the entry, or the next free one. A uuid that is known gets its number again, and
     /// nothing changes; that of a removed node is refused for ever. → [`Reply::Enrolled`]
@@ -334,16 +336,20 @@ pub enum Command {
         /// The node.
         node: NodeId,
     },
-    /// Makes a join token, or sets its term and uses anew. → [`Reply::Done`]
-    JoinToken {
+    /// Makes a token, or sets all about it anew. → [`Reply::Done`]
+    MakeToken {
         /// Its hash; the token itself is never in the log.
         hash: TokenHash,
-        /// How long it is good for, from log time.
-        ttl_ms: u64,
-        /// How many nodes may enrol with it; `None`: any number.
+        /// What it is good for.
+        kind: TokenKind,
+        /// For people: 0 to 255 bytes.
+        label: String,
+        /// How long it is good for, from log time: 1 ms to a year. `None`: until it is revoked, which is for access only.
+        ttl_ms: Option<u64>,
+        /// How many nodes may enrol with it; `None`: any number, as always for access.
         uses: Option<u32>,
     },
-    /// Removes a join token. → [`Reply::Done`], also if there is none
+    /// Removes a token. → [`Reply::Done`], also if there is none
     RevokeToken {
         /// Its hash.
         hash: TokenHash,
@@ -401,7 +407,7 @@ pub enum Reply {
     },
     /// Time has passed.
     Ticked {
-        /// Until a delayed message becomes ready, or a lease, session or join token runs out next: when the next tick is
+        /// Until a delayed message becomes ready, or a lease, session or token runs out next: when the next tick is
         /// of use; `None`: nothing will.
         next_due_ms: Option<u64>,
     },
@@ -486,6 +492,6 @@ pub enum Refusal {
     #[error("there is no node {0}")]
     NoNode(NodeId),
     /// No such join token, or none that is still good.
-    #[error("the join token is not known, has expired or is used up; make a new one")]
+    #[error("the join token is not known: it was revoked, has expired or is used up; make a new one")]
     BadToken,
 }

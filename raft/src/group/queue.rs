@@ -320,6 +320,7 @@ fn command_weight(command: &Command) -> usize {
             address.as_ref().map_or(0, String::len) + version.as_ref().map_or(0, String::len)
         }
         Command::SetVoters { nodes, .. } => nodes.len() * 8,
+        Command::MakeToken { label, .. } => label.len(),
         Command::SetQueueState { .. }
         | Command::DropQueue { .. }
         | Command::Attach { .. }
@@ -330,7 +331,6 @@ fn command_weight(command: &Command) -> usize {
         | Command::ConfigureFeed { .. }
         | Command::OpenClient { .. }
         | Command::RemoveNode { .. }
-        | Command::JoinToken { .. }
         | Command::RevokeToken { .. } => 0,
     }
 }

@@ -1,4 +1,4 @@
-//! The cluster's own rows, in group 0: its map, its nodes for ever and ever, join tokens, and who shall vote.
+//! The cluster's own rows, in group 0: its map, its nodes for ever and ever, tokens, and who shall vote.
 
 use dolomedes_storage::{Result, engine::Family};
 
@@ -10,8 +10,11 @@ use super::{
 };
 use crate::command::{
     Bootstrapped, Enrolled, FirstNode, LogTime, MAX_VOTERS, NodeId, NodeWish, Refusal, Reply, SLOTS,
-    TokenHash,
+    TokenHash, TokenKind,
 };
+
+/// The label of the token that a cluster begins with.
+const FIRST_ACCESS: &str = "made with the cluster";
 
 fn refuse(why: Refusal) -> Result<Reply> {
     Ok(Reply::Refused(why))
@@ -30,8 +33,33 @@ fn fault(address: Option<&str>, version: Option<&str>) -> Option<Refusal> {
     )))
 }
 
+/// What is wrong with a token that is wanted.
+fn token_fault(kind: TokenKind, label: &str, ttl_ms: Option<u64>, uses: Option<u32>) -> Option<Refusal> {
+    let most = limits::TOKEN_TTL_MS;
+    let fault = if ttl_ms.is_some_and(|ttl| !(1..=most).contains(&ttl)) {
+        format!("a token lasts 1 to {most} ms, not {}", ttl_ms.unwrap_or(0))
+    } else if kind == TokenKind::Join && ttl_ms.is_none() {
+        format!("a join token has to have an end: 1 to {most} ms from now")
+    } else if kind == TokenKind::Access && uses.is_some() {
+        "uses are counted of join tokens only".to_owned()
+    } else if uses == Some(0) {
+        "a join token has at least one use".to_owned()
+    } else if label.len() > limits::NAME_BYTES {
+        format!("the label of a token has {} bytes, at most {} are allowed", label.len(), limits::NAME_BYTES)
+    } else {
+        return None;
+    };
+    Some(Refusal::Invalid(fault))
+}
+
 impl Work<'_, '_> {
-    pub(super) fn bootstrap(&mut self, id: u128, groups: u32, first: &FirstNode) -> Result<Reply> {
+    pub(super) fn bootstrap(
+        &mut self,
+        id: u128,
+        groups: u32,
+        first: &FirstNode,
+        access: Option<&TokenHash>,
+    ) -> Result<Reply> {
         if let Some(cluster) = self.cluster()? {
             return match cluster.id == id {
                 true => Ok(Reply::Bootstrapped(Bootstrapped { groups: cluster.groups, created: false })),
@@ -54,6 +82,18 @@ impl Work<'_, '_> {
         facts.last_node = first.node;
         let FirstNode { node, uuid, address, version } = first;
         self.store_node(*node, *uuid, address, version);
+        if let Some(hash) = access {
+            self.facts()?.tokens.added(LogTime::MAX);
+            let label = FIRST_ACCESS.to_owned();
+            let token = Token {
+                kind: TokenKind::Access,
+                label,
+                made_at: self.now,
+                expires_at: None,
+                uses_left: None,
+            };
+            self.store.rows.put(Family::State, self.tables.keyed(Table::Token, hash), token.encode());
+        }
         let map = (0..groups).map(|group| group + 1).cycle().take(SLOTS).collect();
         let cluster = Cluster { id, groups, map };
         self.store.rows.put(Family::State, self.tables.single(Table::Cluster), cluster.encode());
@@ -142,30 +182,35 @@ impl Work<'_, '_> {
         Ok(Reply::Done)
     }
 
-    pub(super) fn join_token(&mut self, hash: &TokenHash, ttl_ms: u64, uses: Option<u32>) -> Result<Reply> {
-        if ttl_ms == 0 || ttl_ms > limits::TOKEN_TTL_MS || uses == Some(0) {
-            return refuse(Refusal::Invalid(format!(
-                "a join token for {ttl_ms} ms and {} uses; 1 to {} ms and at least one use are allowed",
-                uses.map_or("any number of".to_owned(), |uses| uses.to_string()),
-                limits::TOKEN_TTL_MS
-            )));
+    pub(super) fn make_token(
+        &mut self,
+        hash: &TokenHash,
+        kind: TokenKind,
+        label: &str,
+        ttl_ms: Option<u64>,
+        uses: Option<u32>,
+    ) -> Result<Reply> {
+        if let Some(fault) = token_fault(kind, label, ttl_ms, uses) {
+            return refuse(fault);
         }
         self.end_tokens()?;
         let row = self.tables.keyed(Table::Token, hash);
-        let expires_at = self.now.saturating_add(ttl_ms);
+        let expires_at = ttl_ms.map(|ttl| self.now.saturating_add(ttl));
         let known = self.store.rows.get(Family::State, &row)?.is_some();
         let tokens = &mut self.facts()?.tokens;
+        let end = expires_at.unwrap_or(LogTime::MAX);
         if known {
-            tokens.from = tokens.from.min(expires_at);
+            tokens.from = tokens.from.min(end);
         } else if tokens.count >= limits::TOKENS {
             return refuse(Refusal::Full(format!(
-                "there are {} join tokens, which is the most; revoke some first",
+                "there are {} tokens, which is the most; revoke some first",
                 limits::TOKENS
             )));
         } else {
-            tokens.added(expires_at);
+            tokens.added(end);
         }
-        self.store.rows.put(Family::State, row, Token { expires_at, uses_left: uses }.encode());
+        let token = Token { kind, label: label.to_owned(), made_at: self.now, expires_at, uses_left: uses };
+        self.store.rows.put(Family::State, row, token.encode());
         Ok(Reply::Done)
     }
 
@@ -209,7 +254,8 @@ impl Work<'_, '_> {
         self.end_tokens()?;
         let row = self.tables.keyed(Table::Token, hash);
         let found = self.store.rows.get(Family::State, &row)?;
-        let Some(mut token) = found.map(|bytes| Token::decode(&bytes)).transpose()? else { return Ok(false) };
+        let found = found.map(|bytes| Token::decode(&bytes)).transpose()?;
+        let Some(mut token) = found.filter(|token| token.kind == TokenKind::Join) else { return Ok(false) };
         match token.uses_left.as_mut() {
             None => {}
             Some(1) => {
@@ -224,7 +270,7 @@ impl Work<'_, '_> {
         Ok(true)
     }
 
-    /// Removes join tokens whose term is over. All are looked at: there are few, and it is seldom.
+    /// Removes tokens whose term is over. All are looked at: there are few, and it is seldom.
     pub(super) fn end_tokens(&mut self) -> Result<()> {
         let (tokens, now) = (self.known_facts()?.tokens, self.now);
         if tokens.count == 0 || tokens.from > now {
@@ -232,23 +278,24 @@ impl Work<'_, '_> {
         }
         let mut next = LogTime::MAX;
         for (row, token) in self.tokens()? {
-            if token.expires_at <= now {
+            let end = token.expires_at.unwrap_or(LogTime::MAX);
+            if end <= now {
                 self.store.rows.delete(Family::State, row);
                 self.facts()?.tokens.removed()?;
             } else {
-                next = next.min(token.expires_at);
+                next = next.min(end);
             }
         }
         self.facts()?.tokens.from = next;
         Ok(())
     }
 
-    /// When the first join token ends.
+    /// When the first token ends.
     pub(super) fn first_token_end(&mut self) -> Result<Option<LogTime>> {
         if self.known_facts()?.tokens.count == 0 {
             return Ok(None);
         }
-        Ok(self.tokens()?.into_iter().map(|(_, token)| token.expires_at).min())
+        Ok(self.tokens()?.into_iter().filter_map(|(_, token)| token.expires_at).min())
     }
 
     fn tokens(&self) -> Result<Vec<(Vec<u8>, Token)>> {

@@ -110,7 +110,7 @@ pub const GROUPS: u32 = 256;
 pub const NODES: u64 = 1_024;
 /// Nodes ever enrolled: each leaves a row for ever.
 pub const NODES_EVER: u64 = 1 << 20;
-/// Join tokens.
+/// Tokens.
 pub const TOKENS: u64 = 1_024;
-/// The longest term of a join token in milliseconds: a year.
+/// The longest term of a token in milliseconds: a year.
 pub const TOKEN_TTL_MS: u64 = 365 * 24 * 60 * 60 * 1_000;

@@ -84,7 +84,7 @@ pub(super) enum Table {
     NodeUuid = 32,
     /// node → what was removed.
     RemovedNode = 33,
-    /// hash → a join token.
+    /// hash → a token.
     Token = 34,
     /// group → the nodes that shall vote.
     Voters = 35,

@@ -85,7 +85,9 @@ impl<'w, 'a> Work<'w, 'a> {
             Command::ConfigureFeed { retention } => self.configure_feed(*retention),
             Command::OpenClient { client } => self.open_client(*client),
             Command::Once { client, sequence, command } => self.once(*client, *sequence, command),
-            Command::Bootstrap { cluster, groups, first } => self.bootstrap(*cluster, *groups, first),
+            Command::Bootstrap { cluster, groups, first, access } => {
+                self.bootstrap(*cluster, *groups, first, access.as_ref())
+            }
             Command::EnrolNode { uuid, address, version, token } => {
                 self.enrol_node(*uuid, address, version, token.as_ref())
             }
@@ -93,7 +95,9 @@ impl<'w, 'a> Work<'w, 'a> {
                 self.set_node(*node, address.as_deref(), version.as_deref(), *wish)
             }
             Command::RemoveNode { node } => self.remove_node(*node),
-            Command::JoinToken { hash, ttl_ms, uses } => self.join_token(hash, *ttl_ms, *uses),
+            Command::MakeToken { hash, kind, label, ttl_ms, uses } => {
+                self.make_token(hash, *kind, label, *ttl_ms, *uses)
+            }
             Command::RevokeToken { hash } => self.revoke_token(hash),
             Command::SetVoters { group, nodes } => self.set_voters(*group, nodes),
         }

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use dolomedes_raft::{
     command::{
         Acquired, Change, Command, Compare, Event, FirstNode, Guard, NodeWish, PurgeFrom, QueueId,
-        RecallFrom, RegistryOp, Reply, Retention, TokenHash, TxnReply,
+        RecallFrom, RegistryOp, Reply, Retention, TokenHash, TokenKind, TxnReply,
     },
     machine::read::{Events, Feed, State},
 };
@@ -99,6 +99,7 @@ pub(super) fn command(word: &str, words: &mut Words<'_>) -> Command {
                 address: text(words.next()),
                 version: words.option("version").unwrap_or("1").to_owned(),
             },
+            access: words.option("access").map(|byte| hash(number(byte))),
         },
         "enrol" => Command::EnrolNode {
             uuid: words.number(),
@@ -119,10 +120,16 @@ pub(super) fn command(word: &str, words: &mut Words<'_>) -> Command {
             }),
         },
         "remove" => Command::RemoveNode { node: words.number() },
-        "token" => Command::JoinToken {
+        "token" => Command::MakeToken {
             hash: hash(words.number()),
-            ttl_ms: words.number(),
+            ttl_ms: Some(words.next()).filter(|ttl| *ttl != "never").map(number),
             uses: words.option("uses").map(number),
+            kind: match words.option("for").unwrap_or("join") {
+                "join" => TokenKind::Join,
+                "access" => TokenKind::Access,
+                other => panic!("a token for {other}"),
+            },
+            label: words.option("label").map(text).unwrap_or_default(),
         },
         "revoke" => Command::RevokeToken { hash: hash(words.number()) },
         "voters" => Command::SetVoters {
@@ -255,7 +262,12 @@ fn tell_cluster(state: &State<'_>, now: &mut BTreeMap<String, String>) {
     }
     for token in state.tokens().unwrap() {
         let left = token.uses_left.map_or("any".to_owned(), |left| left.to_string());
-        let text = format!("token {}: until {}, uses {left}", token.hash[0], token.expires_at);
+        let end = token.expires_at.map_or("revoked".to_owned(), |end| end.to_string());
+        let mut text = format!("token {}: until {end}, uses {left}", token.hash[0]);
+        if token.kind == TokenKind::Access {
+            text.push_str(&format!(", for access, {:?}", token.label));
+        }
+        assert_eq!(state.token(&token.hash).unwrap(), Some(token.clone()));
         now.insert(format!("~7 {:03}", token.hash[0]), text);
     }
     for group in 0..=cluster.groups {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use dolomedes_netproto::wire::{Client, ClientOptions, v1};
+use dolomedes_netproto::wire::{Access, Client, ClientOptions, v1};
 use dolomedes_tests::cluster::{Cluster, PATIENCE, node_command};
 use dolomedes_tests::process::{Job, Process, run};
 use dolomedes_tests::site::Site;
@@ -18,7 +18,13 @@ fn runtime() -> tokio::runtime::Runtime {
 
 fn client(cluster: &Cluster) -> Client {
     let members: Vec<String> = cluster.nodes.iter().map(|node| node.address.clone()).collect();
-    Client::new(&members, ClientOptions { deadline: PATIENCE, ..ClientOptions::default() }).unwrap()
+    Client::new(&members, ClientOptions { deadline: PATIENCE, ..options(cluster) }).unwrap()
+}
+
+/// As who may use the cluster.
+pub(crate) fn options(cluster: &Cluster) -> ClientOptions {
+    let access = cluster.token().map_or(Access::Insecure, |token| Access::Token(token.parse().unwrap()));
+    ClientOptions { access, ..ClientOptions::default() }
 }
 
 /// A message whose payload is its number.
@@ -113,13 +119,27 @@ fn what_was_acknowledged_survives_the_death_of_one_leader_after_the_other() {
 }
 
 #[test]
+fn an_insecure_cluster_on_loopback_forms_and_answers() {
+    let mut cluster = Cluster::insecure(2);
+    let queue = "plain";
+    runtime().block_on(async {
+        let client = client(&cluster);
+        client.create_queue(queue, v1::QueueRules::default()).await.unwrap();
+        assert_eq!(client.put(queue, vec![message(1)]).await.unwrap(), [v1::PutStatus::Accepted]);
+    });
+    cluster.stop(1).expect_code(143);
+    cluster.restart(1);
+    cluster.command(&["cluster", "token", "create"]).expect_code(2).says(&["insecure"]);
+}
+
+#[test]
 fn any_member_answers_and_a_repeated_put_happens_once() {
     let cluster = Cluster::start(3);
     let queue = "everywhere";
     runtime().block_on(async {
         client(&cluster).create_queue(queue, v1::QueueRules::default()).await.unwrap();
         for node in &cluster.nodes {
-            let one = Client::new(std::slice::from_ref(&node.address), ClientOptions::default()).unwrap();
+            let one = Client::new(std::slice::from_ref(&node.address), options(&cluster)).unwrap();
             let request = v1::PutRequest {
                 queue: queue.to_owned(),
                 messages: vec![message(node.id)],
@@ -180,8 +200,8 @@ fn a_removed_node_stops_for_good_and_a_spare_takes_its_place() {
     };
     let leader = cluster.nodes[cluster.leader(0)].id;
     let voter = cluster.nodes.iter().position(|node| role(node.id) == "voter" && node.id != leader).unwrap();
-    let (id, to) = (cluster.nodes[voter].id, cluster.addresses());
-    run(["cluster", "remove", "--to", &to, &id.to_string()]).expect_code(0);
+    let id = cluster.nodes[voter].id;
+    cluster.command(&["cluster", "remove", &id.to_string()]).expect_code(0);
     cluster.take(voter).wait(PATIENCE).expect_code(1).says(&["removed"]);
     cluster.wait_for_voters(3);
     let nodes = cluster.status().unwrap()["nodes"].as_array().cloned().unwrap();
@@ -193,16 +213,15 @@ fn a_removed_node_stops_for_good_and_a_spare_takes_its_place() {
 #[test]
 fn leaders_move_where_they_are_wanted() {
     let cluster = Cluster::start(3);
-    let (from, to) = (cluster.nodes[cluster.leader(0)].id, cluster.addresses());
-    let drained = run(["cluster", "drain", "--to", &to, &from.to_string()]);
-    drained.expect_code(0);
+    let from = cluster.nodes[cluster.leader(0)].id;
+    cluster.command(&["cluster", "drain", &from.to_string()]).expect_code(0);
     eventually("a drained node leads nothing", PATIENCE, || {
         let status = cluster.status()?;
         let groups = status["groups"].as_array().cloned().unwrap_or_default();
         let led = groups.iter().all(|group| group["leader"].as_u64().is_some_and(|leader| leader != from));
         if led && !groups.is_empty() { Ok(()) } else { Err(format!("{status:#}")) }
     });
-    run(["cluster", "drain", "--undo", "--to", &to, &from.to_string()]).expect_code(0);
+    cluster.command(&["cluster", "drain", "--undo", &from.to_string()]).expect_code(0);
     cluster.wait_for_voters(3);
 }
 
@@ -216,15 +235,12 @@ fn what_cannot_be_is_refused_with_its_reason() {
     };
     start("a", &[]).expect_code(2).says(&["--listen"]);
     start("a", &["--listen", "nonsense"]).expect_code(2).says(&["nonsense"]);
-    start("a", &["--listen", "0.0.0.0:0"]).expect_code(2).says(&["loopback"]);
+    start("a", &["--listen", "0.0.0.0:0", "--insecure"]).expect_code(2).says(&["loopback"]);
+    start("a", &["--listen", "0.0.0.0:0"]).expect_code(2).says(&["--advertise"]);
     start("a", &["--listen", "127.0.0.1:0", "--voters", "2"]).expect_code(2).says(&["--voters"]);
     start("a", &["--listen", "127.0.0.1:0", "--groups", "0"]).expect_code(2).says(&["--groups"]);
     start("a", &["--listen", "127.0.0.1:0", "--join", "x"]).expect_code(2).says(&["--join"]);
-    let path = dir.path().join("tls").display().to_string();
-    run(["node", "--data-dir", path.as_str(), "--listen", "127.0.0.1:0"])
-        .expect_code(2)
-        .says(&["--insecure"]);
-    run(["cluster", "status", "--to", "nonsense"]).expect_code(2).says(&["nonsense"]);
+    run(["cluster", "status", "--to", "nonsense", "--insecure"]).expect_code(2).says(&["nonsense"]);
 
     let cluster = Cluster::start(1);
     let second = Process::start(node_command(cluster.nodes[0].dir())).wait(PATIENCE);

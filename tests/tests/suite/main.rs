@@ -15,5 +15,6 @@ mod kit;
 mod mini;
 mod politeness;
 mod resume;
+mod security;
 mod smoke;
 mod zoo;

@@ -4,7 +4,7 @@ use dolomedes_storage::{Error, Result};
 
 use super::State;
 use crate::{
-    command::{LogTime, NodeId, NodeWish, TokenHash},
+    command::{LogTime, NodeId, NodeWish, TokenHash, TokenKind},
     machine::{
         records::{Cluster, Node, NumberRow, Record, RemovedNode, Token, VotersRow},
         tables::Table,
@@ -50,13 +50,19 @@ pub struct RemovedInfo {
     pub at: LogTime,
 }
 
-/// A join token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A token.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenInfo {
     /// Its hash.
     pub hash: TokenHash,
-    /// Log time of its end.
-    pub expires_at: LogTime,
+    /// What it is good for.
+    pub kind: TokenKind,
+    /// What people call it.
+    pub label: String,
+    /// Log time at which it was made.
+    pub made_at: LogTime,
+    /// Log time of its end; `None`: it has none.
+    pub expires_at: Option<LogTime>,
     /// How many nodes may still enrol with it; `None`: any number.
     pub uses_left: Option<u32>,
 }
@@ -100,14 +106,19 @@ impl State<'_> {
         })
     }
 
-    /// All join tokens, also those whose end nobody has noticed yet.
+    /// All tokens, also those whose end nobody has noticed yet.
     pub fn tokens(&self) -> Result<Vec<TokenInfo>> {
         self.list(self.tables.all(Table::Token), usize::MAX, |mut parts, value| {
             let hash = TokenHash::try_from(parts.bytes()?)
-                .map_err(|_| Error::corrupt("join token's record", "its hash has another length"))?;
-            let Token { expires_at, uses_left } = Token::decode(&value)?;
-            Ok(TokenInfo { hash, expires_at, uses_left })
+                .map_err(|_| Error::corrupt("token's record", "its hash has another length"))?;
+            Ok(token_info(hash, Token::decode(&value)?))
         })
+    }
+
+    /// A token, also if nobody has noticed its end yet.
+    pub fn token(&self, hash: &TokenHash) -> Result<Option<TokenInfo>> {
+        let found = self.record::<Token>(&self.tables.keyed(Table::Token, hash))?;
+        Ok(found.map(|found| token_info(*hash, found)))
     }
 
     /// The nodes that shall vote in a group, ascending; `None`: nothing was said.
@@ -115,6 +126,11 @@ impl State<'_> {
         let found = self.record::<VotersRow>(&self.tables.numbered(Table::Voters, group.into()))?;
         Ok(found.map(|VotersRow(nodes)| nodes))
     }
+}
+
+fn token_info(hash: TokenHash, found: Token) -> TokenInfo {
+    let Token { kind, label, made_at, expires_at, uses_left } = found;
+    TokenInfo { hash, kind, label, made_at, expires_at, uses_left }
 }
 
 fn node_info(node: NodeId, found: Node) -> NodeInfo {

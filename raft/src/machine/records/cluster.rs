@@ -1,9 +1,9 @@
-//! Records of the cluster, its nodes and join tokens.
+//! Records of the cluster, its nodes and tokens.
 
 use dolomedes_storage::{Result, codec::Encoder};
 
 use super::{Record, VERSION, open};
-use crate::command::{LogTime, NodeId, NodeWish};
+use crate::command::{LogTime, NodeId, NodeWish, TokenKind};
 
 /// The cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,10 +84,14 @@ impl Record for RemovedNode {
     }
 }
 
-/// A join token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A token.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::machine) struct Token {
-    pub(in crate::machine) expires_at: LogTime,
+    pub(in crate::machine) kind: TokenKind,
+    pub(in crate::machine) label: String,
+    pub(in crate::machine) made_at: LogTime,
+    /// `None`: never.
+    pub(in crate::machine) expires_at: Option<LogTime>,
     /// `None`: any number.
     pub(in crate::machine) uses_left: Option<u32>,
 }
@@ -95,13 +99,21 @@ pub(in crate::machine) struct Token {
 impl Record for Token {
     fn encode(&self) -> Vec<u8> {
         let mut to = Encoder::versioned(VERSION);
-        to.uint(self.expires_at).option(self.uses_left, |to, uses| _ = to.uint(uses.into()));
+        to.u8(crate::codec::encode_kind(self.kind)).str(&self.label).uint(self.made_at);
+        to.option(self.expires_at, |to, end| _ = to.uint(end));
+        to.option(self.uses_left, |to, uses| _ = to.uint(uses.into()));
         to.finish()
     }
 
     fn decode(bytes: &[u8]) -> Result<Self> {
-        let mut from = open("join token's record", bytes)?;
-        let token = Self { expires_at: from.uint()?, uses_left: from.option(|from| from.uint32())? };
+        let mut from = open("token's record", bytes)?;
+        let token = Self {
+            kind: crate::codec::decode_kind(&mut from)?,
+            label: from.str()?.to_owned(),
+            made_at: from.uint()?,
+            expires_at: from.option(|from| from.uint())?,
+            uses_left: from.option(|from| from.uint32())?,
+        };
         from.finish()?;
         Ok(token)
     }

@@ -32,7 +32,7 @@ pub(in crate::machine) struct Facts {
     pub(in crate::machine) key_bytes: u64,
     /// Clients by when they are looked at again.
     pub(in crate::machine) clients: Timeline,
-    /// Join tokens, and a time before which none ends.
+    /// Tokens, and a time before which none ends.
     pub(in crate::machine) tokens: Timeline,
     pub(in crate::machine) nodes: u64,
     pub(in crate::machine) nodes_ever: u64,
