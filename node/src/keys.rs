@@ -98,6 +98,15 @@ impl Keys {
         let key = self.key()?.pem().to_owned();
         Security::mutual(ca, &NodeIdentity { certificate: certificate.to_owned(), key })
             .context("the certificate that the cluster has issued is not good for this node")?;
+        // Of a cluster that was about to begin here when a crash came.
+        for left in [self.ca_key(), self.operator_token()] {
+            match fs::remove_file(&left) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(error).with_context(|| format!("cannot remove `{}`", left.display()));
+                }
+                _ => {}
+            }
+        }
         file::replace_private(&self.ca_certificate(), ca.as_bytes())?;
         file::replace_private(&self.node_certificate(), certificate.as_bytes())?;
         Ok(())
@@ -242,6 +251,8 @@ mod tests {
         let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (first, second) = (Keys::of(one.path()), Keys::of(two.path()));
         first.begin(5).unwrap();
+        // A crash has left this behind.
+        second.begin(6).unwrap();
         let holder = first.authority(5).unwrap();
         let ca = holder.ca().unwrap();
         let certificate = ca.certify(7, second.key().unwrap().public()).unwrap();

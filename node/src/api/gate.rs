@@ -25,14 +25,13 @@ use tonic::Status;
 
 use super::{LEADER_PATIENCE, failed};
 
-/// Services that anybody may call: what tells nothing, and what asks for credentials of its own.
-const OPEN: [&str; 5] = [
+/// What anybody may call: what tells nothing, and what asks for credentials of its own. A name that ends with a slash is a
+/// whole service.
+const OPEN: [&str; 4] = [
     "/grpc.health.v1.Health/",
     "/grpc.reflection.v1.ServerReflection/",
     "/dolomedes.peer.v1.Peer/",
     "/dolomedes.v1.Cluster/Enrol",
-    // Nobody answers there, and gRPC says so.
-    "/grpc.reflection.v1alpha.ServerReflection/",
 ];
 /// How long a token is good without asking for it again.
 const FRESH: Duration = Duration::from_secs(1);
@@ -40,7 +39,7 @@ const FRESH: Duration = Duration::from_secs(1);
 const STALE: Duration = Duration::from_secs(60);
 /// Tokens that are remembered: as many as there can be.
 const MOST_KNOWN: usize = dolomedes_raft::machine::limits::TOKENS as usize;
-/// Questions about tokens that are under way at once: strings that are no tokens must not keep the leader busy.
+/// Questions about tokens that are under way at once; others wait for their turn.
 const MOST_QUESTIONS: usize = 16;
 
 /// See the module.
@@ -73,7 +72,7 @@ impl Gate {
     }
 
     async fn admit(&self, caller: Caller) -> Result<(), Status> {
-        if OPEN.iter().any(|open| caller.path.starts_with(open)) {
+        if is_open(&caller.path) {
             return Ok(());
         }
         if let Some(node) = &caller.node {
@@ -98,22 +97,17 @@ impl Gate {
 
     async fn admit_token(&self, token: &Token) -> Result<(), Status> {
         let hash = token.hash();
-        let now = Instant::now();
-        let known = {
-            let mut known = self.known();
-            let found = known.get_mut(&hash).filter(|found| now - found.confirmed < STALE);
-            if let Some(found) = found {
-                if now - found.asked < FRESH {
-                    return self.in_time(found.expires_at);
-                }
-                found.asked = now;
-                Some(*found)
-            } else {
-                None
-            }
-        };
-        let told = self.ask(hash).await;
-        match (told, known) {
+        let Some(before) = self.look(hash)? else { return Ok(()) };
+        // In turn: strings that are no tokens must not keep the leader busy.
+        let turn = tokio::time::timeout(LEADER_PATIENCE, self.questions.acquire()).await;
+        let _turn = turn.map_err(|_| {
+            Status::resource_exhausted("too many unknown tokens are being looked for; try again")
+        })?;
+        // Somebody may have asked for it meanwhile.
+        if before.is_none() && self.look(hash)?.is_none() {
+            return Ok(());
+        }
+        match (self.ask(hash).await, before) {
             (Ok(Some(expires_at)), _) => {
                 self.note(hash, expires_at);
                 self.in_time(expires_at)
@@ -128,11 +122,23 @@ impl Gate {
         }
     }
 
+    /// Whether a token has to be asked for: `None` if it is known to be good, else what was known of it before. Who is told
+    /// to ask is the only one for as long as an answer is fresh.
+    fn look(&self, hash: [u8; 32]) -> Result<Option<Option<Known>>, Status> {
+        let now = Instant::now();
+        let mut known = self.known();
+        let Some(found) = known.get_mut(&hash).filter(|found| now - found.confirmed < STALE) else {
+            return Ok(Some(None));
+        };
+        if now - found.asked < FRESH {
+            return self.in_time(found.expires_at).map(|()| None);
+        }
+        found.asked = now;
+        Ok(Some(Some(*found)))
+    }
+
     /// When the token ends, if it is one for access; `None`: it is not good.
     async fn ask(&self, hash: [u8; 32]) -> Result<Option<Option<u64>>, Status> {
-        let _permit = self.questions.try_acquire().map_err(|_| {
-            Status::resource_exhausted("too many unknown tokens are being looked for; try again")
-        })?;
         tokio::time::timeout(LEADER_PATIENCE, self.node.known_leader(META))
             .await
             .map_err(|_| Status::unavailable("group 0, which knows the tokens, has no leader at present"))?;
@@ -166,6 +172,10 @@ impl Gate {
     fn known(&self) -> MutexGuard<'_, HashMap<[u8; 32], Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn is_open(path: &str) -> bool {
+    OPEN.iter().any(|open| if open.ends_with('/') { path.starts_with(open) } else { path == *open })
 }
 
 fn refused() -> Status {
@@ -251,6 +261,29 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_named_as_open_is_closed() {
+        for open in [
+            "/grpc.health.v1.Health/Check",
+            "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+            "/dolomedes.peer.v1.Peer/Call",
+            "/dolomedes.v1.Cluster/Enrol",
+        ] {
+            assert!(is_open(open), "{open}");
+        }
+        for closed in [
+            "",
+            "/",
+            "/dolomedes.v1.Cluster/EnrolAll",
+            "/dolomedes.v1.Cluster/Status",
+            "/dolomedes.v1.Queues/Put",
+            "//grpc.health.v1.Health/Check",
+            "/grpc.health.v1.HealthMore/Check",
+        ] {
+            assert!(!is_open(closed), "{closed}");
+        }
+    }
 
     #[test]
     fn only_access_tokens_of_the_cluster_pass() {

@@ -47,7 +47,8 @@ pub(super) enum TokenCommand {
         #[command(flatten)]
         to: To,
         /// The token's id as in the list, or the beginning of it, or the token itself
-        token: String,
+        #[arg(value_name = "ID")]
+        which: String,
     },
 }
 
@@ -60,11 +61,11 @@ pub(super) async fn carry_out(command: TokenCommand) -> anyhow::Result<String> {
             tokens.sort_by_key(|token| std::cmp::Reverse(token.age_ms));
             Ok(if json { as_json(&tokens).to_string() } else { as_text(&tokens) })
         }
-        TokenCommand::Revoke { to, token } => {
+        TokenCommand::Revoke { to, which } => {
             let client = to.client()?;
-            let hash = match token.parse::<Token>() {
+            let hash = match which.parse::<Token>() {
                 Ok(token) => token.hash(),
-                Err(_) => named(&client.list_tokens().await?, &token)?,
+                Err(_) => named(&client.list_tokens().await?, &which)?,
             };
             client.revoke_token(hash).await?;
             Ok(format!("token {} is revoked", short(&hash)))
