@@ -178,7 +178,7 @@ fn calls_need_an_access_token_and_health_needs_none() {
     for member in &members {
         for token in [&made, &short] {
             eventually("a revoked or expired token is refused", PATIENCE, || {
-                match runtime().block_on(client(member, access(token)).status()) {
+                match runtime().block_on(async { client(member, access(token)).status().await }) {
                     Err(ClientError::Refused(status)) if status.code() == Code::Unauthenticated => Ok(()),
                     other => Err(format!("{other:?}")),
                 }
