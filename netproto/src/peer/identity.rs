@@ -1,7 +1,8 @@
 //! The cluster's certificate authority and the certificates of its nodes: made here, as PEM, kept by whoever asked.
 //!
 //! Certificates do not expire: a cluster whose clocks are wrong must go on, and a node is shut out by being removed from
-//! the membership, not by a date. A node's certificate names it as `node-<number>.<cluster>.dolomedes`, and nothing else.
+//! the membership, not by a date. A node's certificate names it as `node-<number>.<cluster>.dolomedes`, which is what other nodes
+//! look for, and as [`API_NAME`], which all nodes share and clients look for.
 
 use std::fmt;
 
@@ -45,7 +46,10 @@ pub enum IdentityError {
     Unproved,
 }
 
-/// The DNS name in a node's certificate.
+/// The name that all nodes of all clusters have as servers of the API; which cluster it is, the CA says.
+pub const API_NAME: &str = "cluster.dolomedes";
+
+/// The DNS name in a node's certificate that is its own.
 pub fn node_name(member: Member) -> String {
     format!("node-{}.{:032x}.dolomedes", member.node, member.cluster)
 }
@@ -262,7 +266,8 @@ impl ClusterCa {
     pub fn certify(&self, node: super::NodeNumber, public: &[u8]) -> Result<String, IdentityError> {
         let making = |error: rcgen::Error| making("a node's certificate", &error);
         let member = Member { cluster: self.cluster, node };
-        let mut params = CertificateParams::new(vec![node_name(member)]).map_err(making)?;
+        let mut params =
+            CertificateParams::new(vec![node_name(member), API_NAME.to_owned()]).map_err(making)?;
         params.distinguished_name = common_name(format!("dolomedes node {node}"));
         params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];

@@ -18,6 +18,7 @@ use tokio_rustls::TlsConnector;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint, Uri};
 
+use crate::peer::identity::API_NAME;
 use crate::peer::link::{is_about_identity, tls_cause};
 use crate::peer::{Member, Security, security};
 
@@ -50,8 +51,7 @@ pub(super) fn distrust(status: &Status) -> Option<String> {
 /// A connection, made when it is first needed and anew when it has broken, to `address` (`HOST:PORT`); `None` if that makes
 /// no sense.
 pub(super) fn channel(address: &str, tls: Option<Arc<ClientConfig>>, patience: Duration) -> Option<Channel> {
-    // Its certificate is looked at instead; a name has to be given all the same.
-    let name = ServerName::try_from("cluster.dolomedes").ok()?;
+    let name = ServerName::try_from(API_NAME).ok()?;
     dial(address, tls.map(|tls| (tls, name)), patience)
 }
 

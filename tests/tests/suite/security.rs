@@ -89,6 +89,30 @@ fn every_voter_can_let_nodes_in_and_keys_are_private() {
 }
 
 #[test]
+fn a_node_is_known_by_its_certificate_wherever_it_is_reached() {
+    let mut cluster = Cluster::start(3);
+    let follower = (0..3).find(|place| *place != cluster.leader(0)).unwrap();
+    cluster.stop(follower).expect_code(143);
+    let mut command = node_command(cluster.nodes[follower].dir());
+    command.args(["--listen", "127.0.0.1:0"]);
+    let moved = Process::start(command);
+    let (id, address) = up(&moved);
+    assert_eq!(id, cluster.nodes[follower].id);
+    cluster.nodes[follower].address.clone_from(&address);
+    eventually("the others have its new address", PATIENCE, || {
+        let status = cluster.status()?;
+        let nodes = status["nodes"].as_array().cloned().unwrap_or_default();
+        let found = nodes.iter().any(|node| node["id"] == id && node["address"] == address.as_str());
+        if found { Ok(()) } else { Err(format!("{status:#}")) }
+    });
+    cluster.wait_for_voters(3);
+    // A client calls it as it likes.
+    let named = address.replace("127.0.0.1", "localhost");
+    let status = run(["cluster", "status", "--to", &named, "--token", &cluster.token().unwrap()]);
+    status.expect_code(0);
+}
+
+#[test]
 fn only_a_good_join_token_lets_a_node_in() {
     let mut cluster = Cluster::start(1);
     let member = cluster.nodes[0].address.clone();
