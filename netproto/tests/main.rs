@@ -13,3 +13,4 @@ mod peer_support;
 mod protocols;
 mod proxies;
 mod support;
+mod trust;
