@@ -39,11 +39,9 @@ async fn a_client_trusts_nodes_of_the_ca_that_its_token_names_and_no_others() {
         identity: ca.issue(1).unwrap(),
     };
     let right = Node::start(member(2), security(&ca, &ca)).await;
-    for access in [
-        token(&ca, TokenKind::Access),
-        token(&ca, TokenKind::Join),
-        Access::Node(Box::new(own.clone())),
-    ] {
+    for access in
+        [token(&ca, TokenKind::Access), token(&ca, TokenKind::Join), Access::Node(Box::new(own.clone()))]
+    {
         // It is trusted as far as to be asked for what it does not have.
         match ask(&right, access).await {
             Err(ClientError::Refused(status)) => assert_eq!(status.code(), Code::Unimplemented),

@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
+use data_encoding::{BASE32_NOPAD, BASE64};
 use dolomedes_netproto::peer::Member;
 use dolomedes_netproto::peer::identity::ClusterCa;
 use dolomedes_netproto::wire::{
@@ -81,6 +82,30 @@ fn every_voter_can_let_nodes_in_and_keys_are_private() {
     cluster.stop(3).expect_code(143);
     cluster.restart(3);
     cluster.wait_for_voters(3);
+    // What is replicated lets nobody in: neither tokens nor the CA's key are part of it.
+    let tokens = [cluster.token().unwrap(), cluster.join_token()];
+    let secret =
+        |text: &str| BASE32_NOPAD.decode(text[6..].to_ascii_uppercase().as_bytes()).unwrap()[..20].to_vec();
+    let ca_key = std::fs::read_to_string(cluster.nodes[0].dir().join("tls").join("ca-key.pem")).unwrap();
+    let pem = ca_key.lines().nth(1).unwrap();
+    let der =
+        BASE64.decode(ca_key.lines().filter(|line| !line.starts_with('-')).collect::<String>().as_bytes());
+    let mut needles: Vec<Vec<u8>> = vec![pem.into(), der.unwrap()[36..68].to_vec()];
+    needles.extend(tokens.iter().flat_map(|text| [text.clone().into_bytes(), secret(text)]));
+    let hash = tokens[1].parse::<Token>().unwrap().hash();
+    let mut hashes = 0;
+    for node in &cluster.nodes {
+        for entry in std::fs::read_dir(node.dir().join("db")).unwrap() {
+            let path = entry.unwrap().path();
+            let Ok(bytes) = std::fs::read(&path) else { continue };
+            hashes += bytes.windows(hash.len()).filter(|window| **window == hash).count();
+            for (at, needle) in needles.iter().enumerate() {
+                let found = bytes.windows(needle.len()).any(|window| window == needle);
+                assert!(!found, "secret {at} is in {}", path.display());
+            }
+        }
+    }
+    assert!(hashes > 0, "what is looked for cannot be found");
     // Who may read a node's directory needs no token on its machine.
     for node in &cluster.nodes {
         let dir = node.dir().display().to_string();
