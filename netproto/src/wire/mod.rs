@@ -2,6 +2,7 @@
 //! [`Client`] that finds its way around dead members and repeats what may be repeated.
 
 mod client;
+mod jobs;
 mod producer;
 
 pub use client::{Client, ClientError, ClientOptions};
