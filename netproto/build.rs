@@ -5,7 +5,7 @@ use std::{env, error::Error, fs, path::PathBuf};
 /// What nodes say to each other, below `proto`.
 const PEER: [&str; 1] = ["dolomedes/peer/v1/peer.proto"];
 /// The public API.
-const API: [&str; 2] = ["dolomedes/v1/queue.proto", "dolomedes/v1/cluster.proto"];
+const API: [&str; 3] = ["dolomedes/v1/queue.proto", "dolomedes/v1/cluster.proto", "dolomedes/v1/jobs.proto"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto");

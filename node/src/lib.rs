@@ -7,6 +7,7 @@ pub mod clock;
 pub mod config;
 pub mod crawl;
 pub mod extract;
+mod jobs;
 mod keys;
 pub mod politeness;
 pub mod record;

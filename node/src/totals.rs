@@ -48,6 +48,11 @@ impl Totals {
         self.0[usize::from(class.number())] += 1;
     }
 
+    /// How many records there are.
+    pub fn all(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
     /// How many records of a class there are.
     pub fn of(&self, class: Class) -> u64 {
         self.0[usize::from(class.number())]

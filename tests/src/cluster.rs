@@ -30,6 +30,7 @@ pub struct Cluster {
     dir: TempDir,
     started: usize,
     insecure: bool,
+    token: Option<String>,
     /// What nodes join with, once one has.
     join_token: Option<String>,
     /// In the order of joining.
@@ -58,7 +59,8 @@ impl Cluster {
     #[track_caller]
     fn begin(nodes: usize, insecure: bool) -> Self {
         let dir = tempfile::Builder::new().prefix("dolomedes-test-").tempdir().unwrap();
-        let mut cluster = Self { dir, started: 0, insecure, join_token: None, nodes: Vec::new() };
+        let mut cluster =
+            Self { dir, started: 0, insecure, token: None, join_token: None, nodes: Vec::new() };
         for _ in 0..nodes {
             cluster.join();
         }
@@ -87,6 +89,10 @@ impl Cluster {
         }
         let process = Process::start(command);
         let (id, address) = up(&process);
+        if self.nodes.is_empty() && !self.insecure {
+            let token = std::fs::read_to_string(dir.join("operator.token")).unwrap();
+            self.token = Some(token.trim().to_owned());
+        }
         self.nodes.push(Node { dir, process: Some(process), address, id });
         self.nodes.last().unwrap()
     }
@@ -113,13 +119,8 @@ impl Cluster {
     }
 
     /// The access token that the cluster began with; `None` if it is insecure.
-    ///
-    /// # Panics
-    /// If it cannot be read.
-    #[track_caller]
     pub fn token(&self) -> Option<String> {
-        let path = self.dir.path().join("n0").join("operator.token");
-        (!self.insecure).then(|| std::fs::read_to_string(path).unwrap().trim().to_owned())
+        self.token.clone()
     }
 
     /// Runs a command of the binary that speaks to the cluster.

@@ -354,12 +354,13 @@ impl Client {
             .map(drop)
     }
 
-    /// Takes a node out for good.
-    pub async fn remove_node(&self, node: u64) -> Result<(), ClientError> {
+    /// Takes a node out for good; returns how many pages are fetched again because only it had their records.
+    pub async fn remove_node(&self, node: u64) -> Result<u64, ClientError> {
         let request = v1::RemoveNodeRequest { node };
-        self.cluster(request, |mut client, request| async move { client.remove_node(request).await })
-            .await
-            .map(drop)
+        let reply = self
+            .cluster(request, |mut client, request| async move { client.remove_node(request).await })
+            .await?;
+        Ok(reply.recalled)
     }
 
     /// Gives a node's votes and leaderships to others, or lets it have them again.

@@ -4,6 +4,7 @@
 mod access;
 mod client;
 mod dial;
+mod jobs;
 mod producer;
 mod token;
 

@@ -1,6 +1,6 @@
 //! The service about the cluster itself. Answered by the leader of group 0, which also runs the controller.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use dolomedes_netproto::wire::v1::{self, cluster_client::ClusterClient, cluster_server::Cluster};
 use dolomedes_raft::{
@@ -12,8 +12,12 @@ use dolomedes_raft::{
 use tonic::{Request, Response, Status};
 
 use super::{Api, read, submit, tokens, unexpected};
+use crate::jobs::{Jobs, recall};
 
-pub(super) struct ClusterService(pub(super) Api);
+pub(super) struct ClusterService {
+    pub(super) api: Api,
+    pub(super) jobs: Arc<Jobs>,
+}
 
 /// Passes a call on as it is.
 macro_rules! there {
@@ -25,7 +29,7 @@ macro_rules! there {
 #[tonic::async_trait]
 impl Cluster for ClusterService {
     async fn status(&self, request: Request<v1::StatusRequest>) -> Result<Response<v1::StatusReply>, Status> {
-        let node = self.0.node.clone();
+        let node = self.api.node.clone();
         let here = |group: Group, _| async move {
             let nodes = read(&group, |state| state.nodes()).await?;
             let picture = node.picture();
@@ -37,11 +41,11 @@ impl Cluster for ClusterService {
                 answered_by: node.number(),
             })
         };
-        self.0.serve(META, request, here, there!(status)).await
+        self.api.serve(META, request, here, there!(status)).await
     }
 
     async fn enrol(&self, request: Request<v1::EnrolRequest>) -> Result<Response<v1::EnrolReply>, Status> {
-        let (node, authority) = (self.0.node.clone(), self.0.authority.clone());
+        let (node, authority) = (self.api.node.clone(), self.api.authority.clone());
         let here = |group: Group, request: v1::EnrolRequest| async move {
             let uuid = <[u8; 16]>::try_from(request.uuid.as_ref())
                 .map_err(|_| Status::invalid_argument("uuid has to be 16 bytes"))?;
@@ -76,39 +80,40 @@ impl Cluster for ClusterService {
                 members: nodes.iter().map(|info| describe_node(info, &BTreeMap::new(), 0)).collect(),
             })
         };
-        self.0.serve(META, request, here, there!(enrol)).await
+        self.api.serve(META, request, here, there!(enrol)).await
     }
 
     async fn create_token(
         &self,
         request: Request<v1::CreateTokenRequest>,
     ) -> Result<Response<v1::CreateTokenReply>, Status> {
-        if self.0.authority.is_none() {
+        if self.api.authority.is_none() {
             return Err(Status::failed_precondition("this cluster is insecure: it asks for no tokens"));
         }
-        self.0.serve(META, request, tokens::create, there!(create_token)).await
+        self.api.serve(META, request, tokens::create, there!(create_token)).await
     }
 
     async fn list_tokens(
         &self,
         request: Request<v1::ListTokensRequest>,
     ) -> Result<Response<v1::ListTokensReply>, Status> {
-        let node = self.0.node.clone();
+        let node = self.api.node.clone();
         let here = |group: Group, _| async move { tokens::list(&node, group).await };
-        self.0.serve(META, request, here, there!(list_tokens)).await
+        self.api.serve(META, request, here, there!(list_tokens)).await
     }
 
     async fn revoke_token(
         &self,
         request: Request<v1::RevokeTokenRequest>,
     ) -> Result<Response<v1::RevokeTokenReply>, Status> {
-        self.0.serve(META, request, tokens::revoke, there!(revoke_token)).await
+        self.api.serve(META, request, tokens::revoke, there!(revoke_token)).await
     }
 
     async fn remove_node(
         &self,
         request: Request<v1::RemoveNodeRequest>,
     ) -> Result<Response<v1::RemoveNodeReply>, Status> {
+        let jobs = self.jobs.clone();
         let here = |group: Group, request: v1::RemoveNodeRequest| async move {
             let nodes = read(&group, |state| state.nodes()).await?;
             let left = nodes.iter().filter(|info| info.node != request.node).count();
@@ -116,9 +121,15 @@ impl Cluster for ClusterService {
                 return Err(Status::failed_precondition("the last node cannot be removed"));
             }
             submit(&group, Command::RemoveNode { node: request.node }, None).await?;
-            Ok(v1::RemoveNodeReply {})
+            let recalled = recall(&jobs, request.node).await.map_err(|error| {
+                Status::unavailable(format!(
+                    "node {} is removed, but not all pages that it had are queued again; repeat the call: {error:#}",
+                    request.node
+                ))
+            })?;
+            Ok(v1::RemoveNodeReply { recalled })
         };
-        self.0.serve(META, request, here, there!(remove_node)).await
+        self.api.serve(META, request, here, there!(remove_node)).await
     }
 
     async fn drain_node(
@@ -132,20 +143,20 @@ impl Cluster for ClusterService {
             submit(&group, command, None).await?;
             Ok(v1::DrainNodeReply {})
         };
-        self.0.serve(META, request, here, there!(drain_node)).await
+        self.api.serve(META, request, here, there!(drain_node)).await
     }
 
     async fn transfer_leader(
         &self,
         request: Request<v1::TransferLeaderRequest>,
     ) -> Result<Response<v1::TransferLeaderReply>, Status> {
-        let node = self.0.node.clone();
+        let node = self.api.node.clone();
         let here = |_: Group, request: v1::TransferLeaderRequest| async move {
             let moved = node.move_leader(request.group, request.to).await;
             moved.map_err(Status::failed_precondition)?;
             Ok(v1::TransferLeaderReply {})
         };
-        self.0.serve(META, request, here, there!(transfer_leader)).await
+        self.api.serve(META, request, here, there!(transfer_leader)).await
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod cluster;
 mod gate;
+mod jobs;
 mod queues;
 mod tokens;
 
@@ -23,9 +24,14 @@ use dolomedes_raft::{
     group::{Group, SubmitError},
     machine::read::State,
 };
-use tonic::{Request, Response, Status, metadata::MetadataValue, service::Routes, transport::Channel};
+use tonic::{
+    Request, Response, Status,
+    metadata::{MetadataMap, MetadataValue},
+    service::Routes,
+    transport::Channel,
+};
 
-use crate::keys::Authority;
+use crate::{jobs::Jobs, keys::Authority};
 
 /// Bytes of a message, either way: a put or a grant of 1 MiB, with room for what frames it.
 const MESSAGE_BYTES: usize = 8 << 20;
@@ -54,6 +60,7 @@ pub(crate) struct Api {
 /// If the descriptions of the services cannot be read.
 pub(crate) async fn services(
     node: Arc<ClusterNode>,
+    jobs: Arc<Jobs>,
     process: u128,
     security: Security,
     authority: Option<Arc<Authority>>,
@@ -65,14 +72,23 @@ pub(crate) async fn services(
     let queues = v1::queues_server::QueuesServer::new(queues::QueueService(api.clone()))
         .max_decoding_message_size(MESSAGE_BYTES)
         .max_encoding_message_size(MESSAGE_BYTES);
-    let cluster = v1::cluster_server::ClusterServer::new(cluster::ClusterService(api));
+    let cluster = cluster::ClusterService { api: api.clone(), jobs: jobs.clone() };
+    let cluster = v1::cluster_server::ClusterServer::new(cluster);
+    let jobs = v1::jobs_server::JobsServer::new(jobs::JobService { api, jobs })
+        .max_decoding_message_size(MESSAGE_BYTES)
+        .max_encoding_message_size(MESSAGE_BYTES);
     let (health, served) = tonic_health::server::health_reporter();
     health.set_serving::<v1::queues_server::QueuesServer<queues::QueueService>>().await;
+    health.set_serving::<v1::jobs_server::JobsServer<jobs::JobService>>().await;
     health.set_serving::<v1::cluster_server::ClusterServer<cluster::ClusterService>>().await;
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(wire::DESCRIPTORS)
         .build_v1()?;
-    let routes = Routes::new(queues).add_service(cluster).add_service(served).add_service(reflection);
+    let routes = Routes::new(queues)
+        .add_service(cluster)
+        .add_service(jobs)
+        .add_service(served)
+        .add_service(reflection);
     let routes = routes.add_service(peers);
     Ok(match gate {
         Some(gate) => routes.into_axum_router().layer(gate::Gated(gate)).into(),
@@ -112,10 +128,39 @@ impl Api {
             ))
         })?;
         let (mut metadata, extensions, message) = request.into_parts();
-        metadata.insert(PASSED_ON, MetadataValue::from(self.node.number()));
-        // The caller was let in here; the leader takes this node's word for it.
-        metadata.insert(CALLING_NODE, MetadataValue::from(self.node.number()));
+        self.vouch(&mut metadata);
         there(self.channel(leader, &address)?, Request::from_parts(metadata, extensions, message)).await
+    }
+
+    /// Carries a call out here, if it is about this node, or passes it on to the one that it is about.
+    async fn serve_on<Q, T, L, P>(
+        &self,
+        node: u64,
+        request: Request<Q>,
+        here: impl FnOnce(Q) -> L,
+        there: impl FnOnce(Channel, Request<Q>) -> P,
+    ) -> Result<Response<T>, Status>
+    where
+        L: Future<Output = Result<T, Status>>,
+        P: Future<Output = Result<Response<T>, Status>>,
+    {
+        if node == self.node.number() {
+            return here(request.into_inner()).await.map(Response::new);
+        }
+        let address = self.node.address(node);
+        let address = address.ok_or_else(|| Status::not_found(format!("there is no node {node}")))?;
+        if request.metadata().contains_key(PASSED_ON) {
+            return Err(Status::unavailable(format!("this is node {}, not {node}", self.node.number())));
+        }
+        let (mut metadata, extensions, message) = request.into_parts();
+        self.vouch(&mut metadata);
+        there(self.channel(node, &address)?, Request::from_parts(metadata, extensions, message)).await
+    }
+
+    /// Marks a call that is passed on: the caller was let in here, and the other node takes this one's word for it.
+    fn vouch(&self, metadata: &mut MetadataMap) {
+        metadata.insert(PASSED_ON, MetadataValue::from(self.node.number()));
+        metadata.insert(CALLING_NODE, MetadataValue::from(self.node.number()));
     }
 
     /// The connection to a node; made when it is first used, and anew if the node has another address.

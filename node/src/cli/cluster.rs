@@ -76,8 +76,12 @@ async fn carry_out(command: ClusterCommand) -> anyhow::Result<Ending> {
             if json { serde_json::to_string(&as_json(&status))? } else { as_text(&status) }
         }
         ClusterCommand::Remove { to, node } => {
-            to.client()?.remove_node(node).await?;
-            format!("node {node} is removed; the groups that it was in are being changed")
+            let recalled = to.client()?.remove_node(node).await?;
+            let again = match recalled {
+                0 => String::new(),
+                pages => format!("; {pages} URLs whose records only it had are queued again"),
+            };
+            format!("node {node} is removed; the groups that it was in are being changed{again}")
         }
         ClusterCommand::Drain { to, node, undo } => {
             to.client()?.drain_node(node, undo).await?;

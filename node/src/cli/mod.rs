@@ -7,6 +7,7 @@ mod bench;
 mod cluster;
 mod crawl;
 mod fetch;
+mod job;
 mod node;
 mod progress;
 mod to;
@@ -37,6 +38,8 @@ enum Command {
     Node(node::NodeArgs),
     /// Look at a cluster, and change who belongs to it
     Cluster(cluster::ClusterArgs),
+    /// Crawl with a cluster: submit jobs, watch and steer them, fetch their records
+    Job(job::JobArgs),
     /// Measure how fast a cluster is
     Bench(bench::BenchArgs),
 }
@@ -80,6 +83,7 @@ pub fn main() -> ExitCode {
         Command::Fetch(args) => fetch::run(*args),
         Command::Node(args) => node::run(args),
         Command::Cluster(args) => cluster::run(args),
+        Command::Job(args) => job::run(args),
         Command::Bench(args) => bench::run(args),
     };
     match result {

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::seat::{Taken, is_address, random, take_seat};
 use super::{Ending, Usage};
-use crate::{api, clock::Clock};
+use crate::{api, clock::Clock, jobs::Jobs};
 
 /// Most groups beside group 0: each costs timers and threads' time on every node.
 const MOST_GROUPS: u32 = 64;
@@ -92,18 +92,20 @@ async fn serve(args: NodeArgs) -> anyhow::Result<Ending> {
     };
     let advertise = seat.advertise.clone();
     let node = Arc::new(ClusterNode::open(dir, seat, start, options).await?);
-    let routes = api::services(node.clone(), random()?, security.clone(), authority).await?;
+    let jobs = Jobs::new(node.clone(), clock);
+    let routes = api::services(node.clone(), jobs.clone(), random()?, security.clone(), authority).await?;
     let stopping = CancellationToken::new();
     let stopped = stopping.clone().cancelled_owned();
     let serving = tokio::spawn(peer::serve(listener, routes, security, stopped));
     eprintln!("node {} of cluster {:032x} is up, reached at {advertise}", node.number(), node.cluster());
+    let working = tokio::spawn(jobs.clone().run());
     let ending = tokio::select! {
         _ = interrupt.recv() => Ok(Ending::Stopped(libc::SIGINT)),
         _ = terminate.recv() => Ok(Ending::Stopped(libc::SIGTERM)),
         reason = node.failed() => Err(anyhow::anyhow!(reason)),
     };
     if let Ok(Ending::Stopped(_)) = ending {
-        eprintln!("stopping: handing leaderships over; once more to stop at once");
+        eprintln!("stopping: finishing pages and handing leaderships over; once more to stop at once");
         tokio::spawn(async move {
             tokio::select! {
                 _ = interrupt.recv() => {}
@@ -112,6 +114,11 @@ async fn serve(args: NodeArgs) -> anyhow::Result<Ending> {
             std::process::exit(1);
         });
     }
+    // What the crawls hold is given back first: that takes leaders.
+    if ending.is_ok() {
+        jobs.stop().await;
+    }
+    working.abort();
     // Others must be reached while leaderships are handed over, so the server goes last.
     let closed = node.close().await;
     stopping.cancel();

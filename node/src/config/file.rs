@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use clap::Args as _;
 
-use super::options::CrawlOptions;
+use super::options::{CrawlOptions, JobOptions};
 
 /// Largest options file that is read, in bytes.
 const MAX_FILE: u64 = 1 << 20;
@@ -28,7 +28,7 @@ pub fn read(path: &Path) -> anyhow::Result<CrawlOptions> {
 
 fn parse(text: &str) -> anyhow::Result<CrawlOptions> {
     let table: toml::Table = toml::from_str(text)?;
-    let known = known_keys();
+    let known = known_keys(CrawlOptions::augment_args(clap::Command::new("crawl")));
     for key in table.keys() {
         if known.iter().any(|name| name == key) {
             continue;
@@ -36,22 +36,31 @@ fn parse(text: &str) -> anyhow::Result<CrawlOptions> {
         if FLAGS_ONLY.contains(&key.as_str()) {
             bail!("`{key}` can only be given as a flag, --{key}");
         }
-        let nearest = known
-            .iter()
-            .map(|name| (strsim::jaro_winkler(name, &key.replace('_', "-")), name))
-            .filter(|(likeness, _)| *likeness > 0.75)
-            .max_by(|a, b| a.0.total_cmp(&b.0));
-        match nearest {
-            Some((_, name)) => bail!("unknown key `{key}`; did you mean `{name}`?"),
-            None => bail!("unknown key `{key}`; the keys are: {}", known.join(", ")),
-        }
+        unknown(key, &known)?;
     }
     Ok(toml::from_str(text)?)
 }
 
-fn known_keys() -> Vec<String> {
-    CrawlOptions::augment_args(clap::Command::new("crawl"))
-        .get_arguments()
+/// Refuses keys that are no options of a job.
+pub fn check_job_keys<'k>(keys: impl Iterator<Item = &'k str>) -> anyhow::Result<()> {
+    let known = known_keys(JobOptions::augment_args(clap::Command::new("job")));
+    keys.filter(|key| !known.iter().any(|name| name == key)).try_for_each(|key| unknown(key, &known))
+}
+
+fn unknown(key: &str, known: &[String]) -> anyhow::Result<()> {
+    let nearest = known
+        .iter()
+        .map(|name| (strsim::jaro_winkler(name, &key.replace('_', "-")), name))
+        .filter(|(likeness, _)| *likeness > 0.75)
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    match nearest {
+        Some((_, name)) => bail!("unknown key `{key}`; did you mean `{name}`?"),
+        None => bail!("unknown key `{key}`; the keys are: {}", known.join(", ")),
+    }
+}
+
+fn known_keys(of: clap::Command) -> Vec<String> {
+    of.get_arguments()
         .map(|arg| arg.get_long().map_or_else(|| arg.get_id().to_string(), str::to_owned))
         .filter(|name| !FLAGS_ONLY.contains(&name.as_str()))
         .collect()

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use dolomedes_raft::{
     command::{Command, Consumer, LeaseRef, NewMessage, Outcome, QueueId, QueueState, Reply},
     group::SubmitError,
+    machine::read::QueueInfo,
 };
 use tokio::{
     sync::mpsc,
@@ -40,6 +41,7 @@ const UNFINISHED_BYTES: usize = 32 << 20;
 const HOSTS_DESCRIBED: usize = 64;
 
 enum Event {
+    Looked { info: Option<QueueInfo> },
     Claimed { answer: Result<Reply, SubmitError>, asked_at: u64 },
     Renewed { answer: Result<Reply, SubmitError>, leases: Vec<LeaseRef>, asked_at: u64 },
     Robots { host: HostId, key: Bytes, fetched: RobotsFetched },
@@ -82,6 +84,8 @@ struct Run {
     /// Claims and renewals under way.
     asking: usize,
     renewing: bool,
+    /// The queue's numbers are on their way.
+    looking: bool,
     stopping_since: Option<u64>,
     /// Cancels the visits that are still running when patience ends.
     visits: CancellationToken,
@@ -102,6 +106,7 @@ impl Driver {
             sitemaps: HashMap::new(),
             asking: 0,
             renewing: false,
+            looking: false,
             stopping_since: None,
             visits: CancellationToken::new(),
             state: None,
@@ -128,7 +133,6 @@ impl Run {
         loop {
             self.advance()?;
             if let Some(end) = self.end() {
-                self.refresh_watch(self.driver.clock.now_ms());
                 return Ok(end);
             }
             let wake = self.wake_at();
@@ -298,6 +302,14 @@ impl Run {
                 }
                 self.driver.window.handle_claimed(got, claimed.next_due_ms, now);
             }
+            Event::Looked { info } => {
+                self.looking = false;
+                if let Some(info) = info {
+                    self.driver.watch.set_counters(info.counters);
+                    let hosts = info.waiting_keys + info.leased_keys;
+                    self.driver.window.set_share(hosts, self.driver.frontier.crawlers());
+                }
+            }
             Event::Renewed { answer, leases, asked_at } => {
                 self.asking -= 1;
                 self.renewing = false;
@@ -407,17 +419,16 @@ impl Run {
         }
     }
 
-    fn refresh_watch(&self, now: u64) {
-        let (frontier, queue, watch) =
-            (self.driver.frontier.clone(), self.driver.queue, self.driver.watch.clone());
-        // One at a time: where the last one is still under way, watchers see its numbers a little later.
-        if let Ok(turn) = self.driver.watch.refreshing() {
+    fn refresh_watch(&mut self, now: u64) {
+        let (frontier, queue, events) =
+            (self.driver.frontier.clone(), self.driver.queue, self.events_in.clone());
+        // One at a time: where the last one is still under way, its numbers come a little later.
+        if !self.looking {
+            self.looking = true;
             tokio::spawn(async move {
-                // Watchers only miss a refresh if this fails; a group reports a broken engine itself.
-                if let Ok(info) = frontier.info(queue).await {
-                    watch.set_counters(info.counters);
-                }
-                drop(turn);
+                // Only a refresh is missed if this fails; a group reports a broken engine itself.
+                let info = frontier.info(queue).await.ok();
+                let _ = events.send(Event::Looked { info }).await;
             });
         }
         self.driver.watch.set_hosts(self.driver.window.describe(now, HOSTS_DESCRIBED));

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
+use bytes::Bytes;
 use dolomedes_raft::{
     cluster::ClusterNode,
     command::{Command, QueueId, Reply},
@@ -53,20 +54,34 @@ impl Frontier {
         shared.until_known(repeatable, || shared.node.submit(shared.group, command.clone())).await
     }
 
+    /// How many crawlers work on the job, about.
+    pub(crate) fn crawlers(&self) -> usize {
+        match self {
+            Self::Embedded(_) => 1,
+            Self::Cluster(shared) => shared.node.members().len(),
+        }
+    }
+
     /// The numbers of the job's queue.
     pub(crate) async fn info(&self, queue: QueueId) -> anyhow::Result<QueueInfo> {
+        Ok(self.described(queue).await?.0)
+    }
+
+    /// The numbers of the job's queue, and its description.
+    pub(crate) async fn described(&self, queue: QueueId) -> anyhow::Result<(QueueInfo, Bytes)> {
         let found = match self {
             Self::Embedded(group) => {
                 let number = group.number();
-                group.view(|reader, generation| State::new(reader, number, generation).queue(queue))?
+                group.view(|reader, generation| {
+                    let state = State::new(reader, number, generation);
+                    Ok(state.queue(queue)?.zip(state.spec(queue)?))
+                })?
             }
             Self::Cluster(shared) => {
-                let found =
-                    shared.until_known(true, || shared.node.queue(shared.group, &shared.name)).await?;
-                found.map(|(info, _)| info).filter(|info| info.id == queue)
+                shared.until_known(true, || shared.node.queue(shared.group, &shared.name)).await?
             }
         };
-        found.context("the job has vanished from the state machine")
+        found.filter(|(info, _)| info.id == queue).context("the job has vanished from the state machine")
     }
 
     /// Up to which of its records a worker's results have been judged.

@@ -102,6 +102,16 @@ pub async fn run(config: CrawlConfig, watch: Arc<Watch>, stop: CancellationToken
     }
 }
 
+/// Checks what a job's options mean beyond themselves: patterns, start URLs, the network's options.
+///
+/// # Errors
+/// What is wrong with them.
+pub(crate) fn check(config: &CrawlConfig) -> anyhow::Result<()> {
+    let clock = Clock::start();
+    Requester::new(&config.network, config.job.warc, config.run.retry_delay_ms, clock)?;
+    open::check(config, clock)
+}
+
 /// Works on a job until it ends or `stop` is cancelled, and brings every record that was judged to the sinks. When this
 /// returns, nothing of it uses the files of `place` any more.
 #[expect(clippy::too_many_arguments, reason = "each is another part of the job's surroundings")]

@@ -14,7 +14,7 @@ use dolomedes_raft::{
 use dolomedes_storage::{
     directory::DataDir,
     rocks::RocksOptions,
-    spool::{Spool, SpoolOptions},
+    spool::{Spool, SpoolOptions, SpoolReader},
 };
 
 use super::{Ended, Stats, Summary, Watch, Worked, finish::Finisher, frontier::Frontier, rules::Rules};
@@ -72,13 +72,17 @@ pub(super) struct Job {
     pub already_finished: bool,
 }
 
+/// Checks patterns and start URLs.
+pub(super) fn check(config: &CrawlConfig, clock: Clock) -> anyhow::Result<()> {
+    let rules = Rules::new(config, 0, year(clock))?;
+    config.job.seeds.iter().try_for_each(|seed| rules.seed(seed).map(drop))?;
+    Ok(())
+}
+
 /// Opens the embedded node of `config`.
 pub(super) async fn embedded(config: &CrawlConfig, clock: Clock) -> anyhow::Result<Embedded> {
     // Mistakes in patterns and seeds are reported before anything is touched.
-    let rules = Rules::new(config, 0, year(clock)).map_err(|error| crate::cli::Usage(error.into()))?;
-    for seed in &config.job.seeds {
-        rules.seed(seed).map_err(|error| crate::cli::Usage(error.into()))?;
-    }
+    check(config, clock).map_err(crate::cli::Usage)?;
     if config.fresh {
         DataDir::clear(&config.data_dir, |sinks| {
             Marks::discard(sinks, &config.job.out)
@@ -125,11 +129,11 @@ pub(super) async fn open(
     let delivery = Delivery::new(spool.reader(), sinks, &marks, DeliveryOptions::default())?;
     let first = delivery.next_seq();
     let delivery = DeliveryHandle::spawn(delivery)?;
-    hand_in_again(frontier, place, &spool).await?;
+    hand_in_again(frontier, place, spool.reader(), spool.last_seq()).await?;
     if before.is_some() {
         watch.set_resumed(frontier.info(queue).await?.counters);
     }
-    let consumer = attach(frontier, place, &spool, first, &delivery).await?;
+    let consumer = attach(frontier, place, spool.last_seq(), first, &delivery).await?;
 
     let finisher = Finisher {
         frontier: frontier.clone(),
@@ -219,18 +223,22 @@ pub(crate) fn random_seed() -> anyhow::Result<u64> {
 }
 
 /// Hands in the completions that an earlier run had spooled and that were never judged, under their own fences.
-async fn hand_in_again(frontier: &Frontier, place: &Place, spool: &Spool) -> anyhow::Result<()> {
+async fn hand_in_again(
+    frontier: &Frontier,
+    place: &Place,
+    mut reader: SpoolReader,
+    last_seq: u64,
+) -> anyhow::Result<()> {
     let judged_upto = frontier.judged_upto(place.worker).await?;
     ensure!(
-        judged_upto <= spool.last_seq(),
+        judged_upto <= last_seq,
         "the data directory is damaged: records up to {judged_upto} were acknowledged, but the spool ends at {}; start \
          over with --fresh",
-        spool.last_seq()
+        last_seq
     );
-    let mut reader = spool.reader();
     let mut next = judged_upto + 1;
-    while next <= spool.last_seq() {
-        let entries = reader.read(next, spool.last_seq(), TAKE_UP_BYTES)?;
+    while next <= last_seq {
+        let entries = reader.read(next, last_seq, TAKE_UP_BYTES)?;
         let Some(last) = entries.last() else { break };
         next = last.seq + 1;
         let mut envelopes = Vec::with_capacity(entries.len());
@@ -260,7 +268,7 @@ async fn hand_in_again(frontier: &Frontier, place: &Place, spool: &Spool) -> any
 async fn attach(
     frontier: &Frontier,
     place: &Place,
-    spool: &Spool,
+    last_seq: u64,
     first: u64,
     delivery: &DeliveryHandle,
 ) -> anyhow::Result<Consumer> {
@@ -271,7 +279,7 @@ async fn attach(
     };
     tracing::info!(epoch = consumer.epoch, leases_ended, "attached");
     let refused: std::collections::HashSet<u64> = refused.into_iter().collect();
-    let verdicts = (first..=spool.last_seq()).map(|seq| (seq, seq <= judged_upto && !refused.contains(&seq)));
+    let verdicts = (first..=last_seq).map(|seq| (seq, seq <= judged_upto && !refused.contains(&seq)));
     delivery.judge(verdicts).map_err(|failure| anyhow!(failure))?;
     Ok(consumer)
 }

@@ -56,3 +56,28 @@ fn a_url_that_was_there_at_many_crashes_is_settled_without_a_request() {
     let expected = [(urls[0].0, None), (urls[1].0, None), (urls[2].0, Some("crashes"))];
     assert_eq!(started, expected.map(|(url, reason)| (url.to_owned(), reason)));
 }
+
+#[test]
+fn a_crawler_takes_its_share_at_once_and_what_nobody_takes_slowly() {
+    let mut window = Window::new(WindowLimits { concurrency: 64, poll_ms: Some(500), ..limits() });
+    let granted = |number: u64| Grant {
+        lease: LeaseRef { key: format!("http://h{number}.test").into(), fence: number },
+        ..grant(&[("http://a.test/", 0)])
+    };
+    // Before anything is known, one host.
+    assert_eq!(window.claim_plan(1_000).unwrap().keys, 1);
+    window.handle_grant(granted(1), 1_000, 1_000);
+    window.handle_claimed(true, None, 1_000);
+    window.set_share(9, 3);
+    let plan = window.claim_plan(1_000).unwrap();
+    assert_eq!(plan.keys, 2);
+    (2..4).for_each(|number| assert!(window.handle_grant(granted(number), 1_000, 1_000).is_empty()));
+    window.handle_claimed(true, None, 1_000);
+    // Now it has its share: one more, then none for a while.
+    assert_eq!(window.claim_plan(1_000).unwrap().keys, 1);
+    window.handle_grant(granted(4), 1_000, 1_000);
+    window.handle_claimed(true, None, 1_000);
+    assert_eq!(window.claim_plan(1_499), None);
+    assert!(window.next_timeout().is_some_and(|at| at <= 1_500));
+    assert_eq!(window.claim_plan(1_500).unwrap().keys, 1);
+}

@@ -1,15 +1,15 @@
 //! What a running crawl shows to whoever looks: its counts, the job's counters, and a line per busy host.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use dolomedes_raft::command::Counters;
 
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, TryAcquireError};
+use tokio::sync::Notify;
 
 use super::stats::Stats;
 
 /// Shared between the crawl, which writes, and its watchers.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Watch {
     /// Counts of this process.
     pub stats: Stats,
@@ -17,28 +17,9 @@ pub struct Watch {
     hosts: Mutex<Vec<String>>,
     resumed: OnceLock<Counters>,
     told: Notify,
-    refreshing: Arc<Semaphore>,
-}
-
-impl Default for Watch {
-    fn default() -> Self {
-        Self {
-            stats: Stats::default(),
-            counters: Mutex::default(),
-            hosts: Mutex::default(),
-            resumed: OnceLock::new(),
-            told: Notify::new(),
-            refreshing: Arc::new(Semaphore::new(1)),
-        }
-    }
 }
 
 impl Watch {
-    /// The turn to read the counters, unless somebody has it.
-    pub(super) fn refreshing(&self) -> Result<OwnedSemaphorePermit, TryAcquireError> {
-        self.refreshing.clone().try_acquire_owned()
-    }
-
     /// The job's counters, at most about a second old.
     pub fn counters(&self) -> Counters {
         *self.counters.lock().unwrap_or_else(PoisonError::into_inner)

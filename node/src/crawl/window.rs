@@ -29,6 +29,8 @@ use crate::{
 pub const LEASE_TTL_MS: u64 = 60_000;
 /// No request is started under a lease with less than this left.
 const LEASE_MARGIN_MS: u64 = 5_000;
+/// A host that could be used so soon is kept although its messages here are used up, while there are more.
+const DRY_PATIENCE_MS: u64 = 100;
 /// Hosts held at the same time, per slot of concurrency.
 const HOSTS_PER_SLOT: usize = 16;
 /// Hosts held that more is asked for in one claim, and leases renewed by one command, at most.
@@ -169,13 +171,16 @@ pub struct Window {
     /// Whether the running claim asks for further hosts.
     asked_keys: bool,
     stopping: bool,
+    /// Hosts that fall to this crawler, where others work, too.
+    share: Option<usize>,
+    /// When one host more than that may be asked for.
+    beyond_share_at: u64,
 }
 
 impl Window {
     /// An empty window that wants to claim.
     pub fn new(limits: WindowLimits) -> Self {
         Self {
-            limits,
             hosts: HashMap::new(),
             by_key: HashMap::new(),
             due: BTreeSet::new(),
@@ -189,6 +194,9 @@ impl Window {
             asked_more: Vec::new(),
             asked_keys: false,
             stopping: false,
+            share: limits.poll_ms.map(|_| 1),
+            beyond_share_at: 0,
+            limits,
         }
     }
 
@@ -426,6 +434,7 @@ impl Window {
     /// Takes in how a request (or a settlement without one: `None`) of a host ended.
     pub fn handle_result(&mut self, id: HostId, result: Option<FetchResult>, now: u64) -> AfterResult {
         self.in_flight = self.in_flight.saturating_sub(1);
+        let within_share = self.share.is_none_or(|share| self.hosts.len() <= share);
         let Some(host) = self.hosts.get_mut(&id) else {
             // Forgotten under a lost lease: the frontier will refuse the completion, whatever is said here.
             return AfterResult { pace: Pace { hold_ms: 0, delay_ms: 0, note: None }, release: false };
@@ -439,7 +448,11 @@ impl Window {
         }
         // What is left of a host that was given up is settled here, not a few URLs at each of its probes.
         let settling = host.ready_left > 0 && host.given_up(&self.limits, now).is_some();
-        let release = host.is_done() && !settling;
+        // A host that only ran dry here stays: it would go to and fro between nodes that are all at its pace.
+        let ran_dry = within_share
+            && host.wants_more(&self.limits, now)
+            && host.pace.next_at(now).is_some_and(|at| at <= now + DRY_PATIENCE_MS);
+        let release = host.is_done() && !settling && !ran_dry;
         let pace = host.outgoing_pace(now, release);
         if release {
             self.forget(id);
@@ -498,9 +511,11 @@ impl Window {
         let free = self.limits.concurrency.saturating_sub(self.in_flight + startable);
         let room = (self.limits.concurrency * HOSTS_PER_SLOT).saturating_sub(self.hosts.len());
         // One at least, so that hosts that fill all slots do not keep others out; turns are taken among those held.
-        let keys = free.max(1).min(room).min(MAX_CLAIM_KEYS);
+        let keys = self.shared(free.max(1).min(room).min(MAX_CLAIM_KEYS), now);
         self.claim_at = None;
         if keys == 0 && more.is_empty() {
+            // With its share in hand, it looks again later; a full window claims when a host leaves.
+            self.claim_at = self.share.filter(|_| room > 0).map(|_| self.beyond_share_at.max(now + 1));
             return None;
         }
         self.claiming = true;
@@ -528,11 +543,37 @@ impl Window {
             }
         }
         if got {
-            self.want_claim(now);
+            // Above its share it is not in a hurry.
+            let at = if self.share.is_some_and(|share| self.hosts.len() >= share) {
+                now.max(self.beyond_share_at)
+            } else {
+                now
+            };
+            self.want_claim(at);
         } else if let Some(after) = self.look_again(next_due_ms) {
             let at = now + after;
             self.claim_at = Some(self.claim_at.map_or(at, |other| other.min(at)));
         }
+    }
+
+    /// Tells how many hosts there are with something to do, here and elsewhere, and how many crawlers work on them.
+    pub fn set_share(&mut self, hosts: u64, crawlers: usize) {
+        if self.share.is_some() {
+            let share = hosts.div_ceil(crawlers.max(1) as u64).max(1);
+            self.share = Some(usize::try_from(share).unwrap_or(usize::MAX));
+        }
+    }
+
+    /// How many of `keys` further hosts to ask for, so that all crawlers get theirs. Beyond its share one asks for one
+    /// at a time and slowly: those of somebody who does not take them.
+    fn shared(&mut self, keys: usize, now: u64) -> usize {
+        let (Some(share), Some(poll)) = (self.share, self.limits.poll_ms) else { return keys };
+        let left = share.saturating_sub(self.hosts.len());
+        if left > 0 || now < self.beyond_share_at {
+            return keys.min(left);
+        }
+        self.beyond_share_at = now + poll;
+        keys.min(1)
     }
 
     /// How long to wait after a claim that got nothing.

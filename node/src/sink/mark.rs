@@ -2,6 +2,7 @@
 //! its files were then. Replaced as a whole, so a crash leaves the old or the new one.
 
 use std::{
+    collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
 };
@@ -103,6 +104,17 @@ impl Marks {
     /// Up to which record all sinks of the last run had delivered; where a new sink begins.
     pub fn start(&self) -> u64 {
         self.start
+    }
+
+    /// The files that sinks of the last run were writing, by their paths below OUT, and how long they are for good.
+    pub fn lengths(&self) -> Result<BTreeMap<String, u64>> {
+        let mut lengths = BTreeMap::new();
+        for name in self.active()? {
+            if let Some(mark) = read(&self.path(&name))? {
+                lengths.extend(mark.files.into_iter().map(|file| (file.name, file.bytes)));
+            }
+        }
+        Ok(lengths)
     }
 
     /// Removes the marks, and the files below `out` that they prove to be of the crawl that left them. For a fresh start.

@@ -19,7 +19,7 @@ pub use delivery::{Delivery, DeliveryHandle, DeliveryOptions};
 pub use head::{request_head, response_head};
 pub use jsonl::JsonLines;
 pub use mark::Marks;
-pub use warc::{Warc, WarcOptions};
+pub use warc::{Warc, WarcOptions, merge_indexes};
 
 use crate::{record::Envelope, totals::Totals};
 

@@ -11,6 +11,7 @@ mod conformance;
 mod content;
 mod hosts;
 mod http2;
+mod jobs;
 mod kit;
 mod mini;
 mod politeness;

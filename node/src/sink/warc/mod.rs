@@ -223,6 +223,14 @@ impl Sink for Warc {
     }
 }
 
+/// Makes `target`, a sorted index, out of the indexes of single WARC files.
+///
+/// # Errors
+/// If a file cannot be read or written.
+pub fn merge_indexes(parts: &[PathBuf], target: &Path) -> Result<()> {
+    cdxj::merge(parts, target)
+}
+
 /// The files that a mark proves, below OUT.
 pub(super) fn owned_files(mark: &Mark) -> Vec<String> {
     let Some(stem) = stem(mark) else { return Vec::new() };
