@@ -163,7 +163,7 @@ impl Jobs {
             log,
             stop: stop.clone(),
         };
-        entry.working = Some(Working { stop, task: tokio::spawn(run.to_end(info.id)) });
+        entry.working = Some(Working { stop, task: tokio::spawn(run.work(info.id)) });
     }
 
     /// Takes in how the work on a job ended.

@@ -31,7 +31,7 @@ pub(super) struct Run {
 
 impl Run {
     /// Works on the job until it ends or the work is stopped.
-    pub(super) async fn to_end(self, queue: QueueId) -> anyhow::Result<()> {
+    pub(super) async fn work(self, queue: QueueId) -> anyhow::Result<()> {
         let (info, spec) = self.frontier.described(queue).await?;
         let spec = Spec::read(&spec)?;
         let dir = self.dir.clone();

@@ -84,6 +84,8 @@ pub struct GroupOptions {
     pub snapshot_log_bytes: u64,
     /// Bytes of log that are kept although a snapshot covers them, for followers that lag.
     pub keep_log_bytes: u64,
+    /// Bytes of log that are kept for followers that are catching up.
+    pub catch_up_log_bytes: u64,
     /// Heartbeats and elections, where there are peers.
     pub times: GroupTimes,
 }
@@ -94,6 +96,7 @@ impl Default for GroupOptions {
             in_flight: 4,
             snapshot_log_bytes: 64 << 20,
             keep_log_bytes: 16 << 20,
+            catch_up_log_bytes: 1 << 30,
             times: GroupTimes::default(),
         }
     }

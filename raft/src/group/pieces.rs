@@ -24,7 +24,8 @@ pub(super) const FAMILIES: [Family; 2] = [Family::State, Family::Seen];
 /// The last row of a piece: the position of its family in [`FAMILIES`], and its key.
 pub type Place = (u8, Bytes);
 
-pub(super) type Rows = Vec<(Vec<u8>, Vec<u8>)>;
+/// Rows by key.
+pub type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// What the key of every row of a generation starts with; the machine's tables say so too.
 pub(super) fn prefix(group: u32, generation: u64) -> Vec<u8> {
@@ -75,7 +76,7 @@ fn encode(family: u8, rows: &Rows) -> Bytes {
 }
 
 /// Reads a piece: the position of its family, and its rows, at least one, in ascending order.
-pub fn decode(bytes: &[u8]) -> std::result::Result<(u8, Vec<(Vec<u8>, Vec<u8>)>), DecodeError> {
+pub fn decode(bytes: &[u8]) -> std::result::Result<(u8, Rows), DecodeError> {
     let mut decoder = Decoder::new("a piece of a snapshot", bytes);
     if decoder.u8()? != VERSION {
         return Err(decoder.error("its version is not known to this program"));

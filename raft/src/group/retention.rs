@@ -6,12 +6,22 @@ use std::time::Duration;
 use dolomedes_storage::log::LogStore;
 use openraft::async_runtime::watch::WatchReceiver;
 
-use super::{Consensus, GroupOptions};
+use super::{Consensus, GroupMetrics, GroupOptions, status};
 
 /// How often the log is weighed.
 const EVERY: Duration = Duration::from_millis(250);
 /// A snapshot that takes longer than this is waited for again in the next round.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A follower that has not answered for so long is not waited for.
+const GONE: Duration = Duration::from_secs(1);
+
+/// How far the last of the followers is that answer. Who catches up by a snapshot needs the log behind that snapshot
+/// next; purged meanwhile, it would need another snapshot, and another.
+fn least_matched(metrics: &GroupMetrics) -> Option<u64> {
+    let there = metrics.followers.values().filter(|f| f.answered.is_some_and(|answered| answered < GONE));
+    there.map(|follower| follower.matched.unwrap_or(0)).min()
+}
 
 /// Keeps the log within its bounds until the group stops.
 pub(super) async fn keep_bounded(raft: Consensus, log: LogStore, options: GroupOptions) {
@@ -21,11 +31,16 @@ pub(super) async fn keep_bounded(raft: Consensus, log: LogStore, options: GroupO
         if log.held_bytes() <= limit {
             continue;
         }
-        let (before, applied) = {
+        let (before, applied, matched) = {
             let metrics = raft.metrics();
             let metrics = metrics.borrow_watched();
-            (metrics.snapshot, metrics.last_applied)
+            (metrics.snapshot, metrics.last_applied, least_matched(&status::metrics(&metrics)))
         };
+        let purgeable = log.purgeable(options.keep_log_bytes);
+        let catching_up = matched.zip(purgeable).is_some_and(|(matched, upto)| matched < upto);
+        if catching_up && log.held_bytes() <= options.catch_up_log_bytes {
+            continue;
+        }
         if before < applied {
             if raft.trigger().snapshot().await.is_err() {
                 return;
