@@ -5,7 +5,14 @@ use std::{env, error::Error, fs, path::PathBuf};
 /// What nodes say to each other, below `proto`.
 const PEER: [&str; 1] = ["dolomedes/peer/v1/peer.proto"];
 /// The public API.
-const API: [&str; 3] = ["dolomedes/v1/queue.proto", "dolomedes/v1/cluster.proto", "dolomedes/v1/jobs.proto"];
+const API: [&str; 6] = [
+    "dolomedes/v1/queue.proto",
+    "dolomedes/v1/cluster.proto",
+    "dolomedes/v1/jobs.proto",
+    "dolomedes/v1/lock.proto",
+    "dolomedes/v1/registry.proto",
+    "dolomedes/v1/checkpoint.proto",
+];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto");

@@ -126,15 +126,27 @@ impl Cluster {
     /// Runs a command of the binary that speaks to the cluster.
     #[track_caller]
     pub fn command(&self, args: &[&str]) -> Finished {
-        let to = self.addresses();
-        let mut words: Vec<&str> = args.to_vec();
-        words.extend(["--to", &to]);
-        let token = self.token();
-        match &token {
-            Some(token) => words.extend(["--token", token]),
-            None => words.push("--insecure"),
+        run(self.words(args))
+    }
+
+    /// That command, to be started.
+    pub fn prepared(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(binary());
+        command.args(self.words(args));
+        command
+    }
+
+    /// The words of a command with those that lead to the cluster, in front of a command of its own behind `--`.
+    fn words(&self, args: &[&str]) -> Vec<String> {
+        let at = args.iter().position(|word| *word == "--").unwrap_or(args.len());
+        let mut words: Vec<String> = args[..at].iter().map(|word| (*word).to_owned()).collect();
+        words.extend(["--to".to_owned(), self.addresses()]);
+        match self.token() {
+            Some(token) => words.extend(["--token".to_owned(), token]),
+            None => words.push("--insecure".to_owned()),
         }
-        run(words)
+        words.extend(args[at..].iter().map(|word| (*word).to_owned()));
+        words
     }
 
     /// All addresses, for `--to`.

@@ -198,7 +198,7 @@ impl Client {
     }
 
     /// Notes that the cluster knows this client where it keeps `queue`.
-    fn note_known(&self, queue: &str) {
+    pub(super) fn note_known(&self, queue: &str) {
         let mut known = self.known();
         // Of more queues it only tells again what is known.
         if known.len() < QUEUES_NOTED && !known.contains(queue) {

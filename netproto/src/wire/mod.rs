@@ -6,12 +6,16 @@ mod client;
 mod dial;
 mod jobs;
 mod producer;
+mod registry;
+mod session;
 mod token;
 
 pub use access::{Access, CALLING_NODE, Credentials, NodeAccess};
 pub use client::{Client, ClientError, ClientOptions, Connection};
 pub use dial::node_channel;
 pub use producer::{Producer, ProducerOptions};
+pub use registry::Watch;
+pub use session::{Lock, Session};
 pub use token::{Token, TokenError, TokenKind};
 
 /// `dolomedes.v1`, as generated from the proto files.

@@ -175,22 +175,8 @@ impl JobsApi for JobService {
             Ok(ReceiverStream::new(receiver))
         };
         let there = |channel, request| async move {
-            let mut stream = client(channel).export(request).await?.into_inner();
-            let (sender, receiver) = mpsc::channel(CHUNKS_AHEAD);
-            tokio::spawn(async move {
-                loop {
-                    let next = match stream.message().await {
-                        Ok(None) => return,
-                        Ok(Some(chunk)) => Ok(chunk),
-                        Err(status) => Err(status),
-                    };
-                    let last = next.is_err();
-                    if sender.send(next).await.is_err() || last {
-                        return;
-                    }
-                }
-            });
-            Ok(Response::new(ReceiverStream::new(receiver)))
+            let stream = client(channel).export(request).await?.into_inner();
+            Ok(Response::new(super::pass_stream_on(stream, CHUNKS_AHEAD)))
         };
         self.api.serve_on(node, request, here, there).await
     }

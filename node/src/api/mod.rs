@@ -2,9 +2,12 @@
 //! node that does not lead passes the call on as it is, once.
 
 mod cluster;
+mod feed;
 mod gate;
 mod jobs;
+mod locks;
 mod queues;
+mod registry;
 mod tokens;
 
 use std::{
@@ -24,6 +27,8 @@ use dolomedes_raft::{
     group::{Group, SubmitError},
     machine::read::State,
 };
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{
     Request, Response, Status,
     metadata::{MetadataMap, MetadataValue},
@@ -74,11 +79,26 @@ pub(crate) async fn services(
         .max_encoding_message_size(MESSAGE_BYTES);
     let cluster = cluster::ClusterService { api: api.clone(), jobs: jobs.clone() };
     let cluster = v1::cluster_server::ClusterServer::new(cluster);
+    let feeds = feed::Feeds::new();
+    tokio::spawn(feeds.clone().run(api.node.clone()));
+    let locks = locks::LockService { api: api.clone(), feeds: feeds.clone() };
+    let locks = v1::locks_server::LocksServer::new(locks);
+    let registry = registry::RegistryService { api: api.clone(), feeds };
+    let registry = v1::registry_server::RegistryServer::new(registry)
+        .max_decoding_message_size(MESSAGE_BYTES)
+        .max_encoding_message_size(MESSAGE_BYTES);
+    let checkpoints = registry::CheckpointService(api.clone());
+    let checkpoints = v1::checkpoints_server::CheckpointsServer::new(checkpoints)
+        .max_decoding_message_size(MESSAGE_BYTES)
+        .max_encoding_message_size(MESSAGE_BYTES);
     let jobs = v1::jobs_server::JobsServer::new(jobs::JobService { api, jobs })
         .max_decoding_message_size(MESSAGE_BYTES)
         .max_encoding_message_size(MESSAGE_BYTES);
     let (health, served) = tonic_health::server::health_reporter();
     health.set_serving::<v1::queues_server::QueuesServer<queues::QueueService>>().await;
+    health.set_serving::<v1::locks_server::LocksServer<locks::LockService>>().await;
+    health.set_serving::<v1::registry_server::RegistryServer<registry::RegistryService>>().await;
+    health.set_serving::<v1::checkpoints_server::CheckpointsServer<registry::CheckpointService>>().await;
     health.set_serving::<v1::jobs_server::JobsServer<jobs::JobService>>().await;
     health.set_serving::<v1::cluster_server::ClusterServer<cluster::ClusterService>>().await;
     let reflection = tonic_reflection::server::Builder::configure()
@@ -87,6 +107,9 @@ pub(crate) async fn services(
     let routes = Routes::new(queues)
         .add_service(cluster)
         .add_service(jobs)
+        .add_service(locks)
+        .add_service(registry)
+        .add_service(checkpoints)
         .add_service(served)
         .add_service(reflection);
     let routes = routes.add_service(peers);
@@ -176,6 +199,32 @@ impl Api {
         channels.insert(node, (address.to_owned(), channel.clone()));
         Ok(channel)
     }
+}
+
+/// A stream of another node's, passed on as it is, `ahead` messages of it at once.
+fn pass_stream_on<T: Send + 'static>(
+    mut stream: tonic::Streaming<T>,
+    ahead: usize,
+) -> ReceiverStream<Result<T, Status>> {
+    let (sender, receiver) = mpsc::channel(ahead);
+    tokio::spawn(async move {
+        loop {
+            let next = tokio::select! {
+                next = stream.message() => next,
+                () = sender.closed() => return,
+            };
+            let next = match next {
+                Ok(None) => return,
+                Ok(Some(message)) => Ok(message),
+                Err(status) => Err(status),
+            };
+            let last = next.is_err();
+            if sender.send(next).await.is_err() || last {
+                return;
+            }
+        }
+    });
+    ReceiverStream::new(receiver)
 }
 
 /// Submits `command`, wrapped so that it happens once if the call carries an operation id.

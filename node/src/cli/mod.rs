@@ -8,8 +8,10 @@ mod cluster;
 mod crawl;
 mod fetch;
 mod job;
+mod lock;
 mod node;
 mod progress;
+mod registry;
 mod to;
 mod token;
 
@@ -40,6 +42,12 @@ enum Command {
     Cluster(cluster::ClusterArgs),
     /// Crawl with a cluster: submit jobs, watch and steer them, fetch their records
     Job(job::JobArgs),
+    /// Hold a lock of a cluster while a command runs
+    Lock(lock::LockArgs),
+    /// Small values of a cluster that are changed together and can be watched
+    Registry(registry::RegistryArgs),
+    /// Named values of a cluster with versions
+    Checkpoint(registry::CheckpointArgs),
     /// Measure how fast a cluster is
     Bench(bench::BenchArgs),
 }
@@ -51,6 +59,8 @@ pub(crate) enum Ending {
     Done,
     /// What was asked for did not come about; said on stderr already.
     Failed,
+    /// As another program, with its exit code.
+    As(u8),
     /// By this signal, ready to be resumed.
     Stopped(i32),
 }
@@ -84,11 +94,15 @@ pub fn main() -> ExitCode {
         Command::Node(args) => node::run(args),
         Command::Cluster(args) => cluster::run(args),
         Command::Job(args) => job::run(args),
+        Command::Lock(args) => lock::run(args),
+        Command::Registry(args) => registry::run(args),
+        Command::Checkpoint(args) => registry::run_checkpoint(args),
         Command::Bench(args) => bench::run(args),
     };
     match result {
         Ok(Ending::Done) => ExitCode::SUCCESS,
         Ok(Ending::Failed) => ExitCode::from(1),
+        Ok(Ending::As(code)) => ExitCode::from(code),
         Ok(Ending::Stopped(signal)) => ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)),
         Err(error) => {
             eprintln!("dolomedes: {error:#}");

@@ -9,6 +9,7 @@ mod question;
 mod reach;
 mod seat;
 mod secret;
+mod ticker;
 mod wire;
 
 pub use self::{

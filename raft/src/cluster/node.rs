@@ -32,7 +32,7 @@ use super::{
     presence::{self, Heard},
     seat::Seat,
     secret::{self, SecretKeeper},
-    wire,
+    ticker, wire,
 };
 use crate::{
     command::{Bootstrapped, Command, FirstNode, Reply, TokenHash},
@@ -514,6 +514,7 @@ async fn open(
     let background = vec![
         tokio::spawn(presence::tell(shared.clone())),
         tokio::spawn(controller::run(shared.clone())),
+        tokio::spawn(ticker::run(shared.clone())),
         tokio::spawn(secret::fetch(shared.clone())),
     ];
     Ok((shared, Arc::new(dir), background))

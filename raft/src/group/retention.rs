@@ -31,14 +31,17 @@ pub(super) async fn keep_bounded(raft: Consensus, log: LogStore, options: GroupO
         if log.held_bytes() <= limit {
             continue;
         }
-        let (before, applied, matched) = {
+        let (before, applied, matched, purged) = {
             let metrics = raft.metrics();
             let metrics = metrics.borrow_watched();
-            (metrics.snapshot, metrics.last_applied, least_matched(&status::metrics(&metrics)))
+            let purged = metrics.purged.map_or(0, |purged| purged.index);
+            (metrics.snapshot, metrics.last_applied, least_matched(&status::metrics(&metrics)), purged)
         };
-        let purgeable = log.purgeable(options.keep_log_bytes);
-        let catching_up = matched.zip(purgeable).is_some_and(|(matched, upto)| matched < upto);
-        if catching_up && log.held_bytes() <= options.catch_up_log_bytes {
+        let Some(mut upto) = log.purgeable(options.keep_log_bytes) else { continue };
+        if log.held_bytes() <= options.catch_up_log_bytes {
+            upto = upto.min(matched.unwrap_or(upto));
+        }
+        if upto <= purged {
             continue;
         }
         if before < applied {
@@ -51,9 +54,7 @@ pub(super) async fn keep_bounded(raft: Consensus, log: LogStore, options: GroupO
                 continue;
             }
         }
-        if let Some(upto) = log.purgeable(options.keep_log_bytes)
-            && raft.trigger().purge_log(upto).await.is_err()
-        {
+        if raft.trigger().purge_log(upto).await.is_err() {
             return;
         }
     }

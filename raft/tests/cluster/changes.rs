@@ -163,7 +163,7 @@ async fn a_snapshot_can_be_installed_while_writes_go_on() {
         })
         .collect();
     let mut installed = 0;
-    for round in 0..12 {
+    for round in 0..4 {
         let missed = cluster.metrics(3).last;
         cluster.net.isolate(3, 1..=3);
         cluster.until("the log is purged", || (cluster.metrics(1).purged > missed).then_some(())).await;

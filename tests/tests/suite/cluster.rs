@@ -12,11 +12,11 @@ use dolomedes_tests::wait::eventually;
 use crate::mini;
 
 /// Clients live on one runtime for as long as their connections.
-fn runtime() -> tokio::runtime::Runtime {
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
-fn client(cluster: &Cluster) -> Client {
+pub(crate) fn client(cluster: &Cluster) -> Client {
     let members: Vec<String> = cluster.nodes.iter().map(|node| node.address.clone()).collect();
     Client::new(&members, ClientOptions { deadline: PATIENCE, ..options(cluster) }).unwrap()
 }
