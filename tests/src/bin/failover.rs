@@ -53,9 +53,8 @@ fn main() -> ExitCode {
         }
     };
     let created = runtime.block_on(client.create_queue(QUEUE, v1::QueueRules::default()));
-    let group = created
-        .map_err(anyhow::Error::from)
-        .and_then(|_| group_of_queue(&runtime, &client, &cluster));
+    let group =
+        created.map_err(anyhow::Error::from).and_then(|_| group_of_queue(&runtime, &client, &cluster));
     let group = match group {
         Ok(group) => group,
         Err(error) => {
