@@ -26,6 +26,10 @@ use crate::peer::SecurityError;
 
 /// First pause after all members have failed; doubled up to the longest.
 const PAUSE: Duration = Duration::from_millis(20);
+/// An election is over by then, as a rule; until then pauses are short, so that a client is not late for the new leader.
+const ELECTION: Duration = Duration::from_secs(2);
+/// Longest pause until then.
+const ELECTION_PAUSE: Duration = Duration::from_millis(40);
 /// Longest pause between two rounds.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// Bytes of a message, either way.
@@ -151,7 +155,8 @@ impl Client {
         F: Future<Output = Result<T, Status>>,
     {
         let Shared { members, favourite, options, .. } = &*self.shared;
-        let end = Instant::now() + options.deadline;
+        let begun = Instant::now();
+        let end = begun + options.deadline;
         let mut pause = PAUSE;
         let mut last = "nobody was asked".to_owned();
         let first = favourite.load(Ordering::Relaxed);
@@ -186,7 +191,8 @@ impl Client {
                     break;
                 }
                 sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                let longest = if begun.elapsed() < ELECTION { ELECTION_PAUSE } else { LONGEST_PAUSE };
+                pause = (pause * 2).min(longest);
             }
         }
         let members: Vec<&str> = members.iter().map(|(address, _)| address.as_str()).collect();
